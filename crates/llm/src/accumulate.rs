@@ -172,13 +172,15 @@ fn tool_call(id: String, name: String, raw: String, is_whole: bool) -> Block {
     }
 }
 
-/// The arguments in `raw` if they are a JSON object. An empty text counts as an empty object: a tool without parameters
-/// may be called that way.
+/// The arguments in `raw` if they are a JSON object, which may be encoded twice. An empty text counts as an empty object: a tool without
+/// parameters may be called that way.
 pub fn arguments(raw: &str) -> Option<Value> {
     if raw.trim().is_empty() {
         return Some(Value::Object(serde_json::Map::new()));
     }
-    json::parse(raw).filter(Value::is_object)
+    let value = json::parse(raw)?;
+    let inner = value.as_str().and_then(json::parse);
+    inner.or(Some(value)).filter(Value::is_object)
 }
 
 #[cfg(test)]
@@ -213,12 +215,14 @@ mod tests {
             ("{\"a\":1}", Some(Finish::Stop), valid(json!({"a": 1}))),
             ("{\"a\":1}", Some(Finish::Other), valid(json!({"a": 1}))),
             ("", Some(Finish::ToolCalls), valid(json!({}))),
+            ("\"{\\\"a\\\":1}\"", Some(Finish::ToolCalls), valid(json!({"a": 1}))),
+            ("\"[1]\"", Some(Finish::ToolCalls), invalid("\"[1]\"", Invalid::NotAnObject)),
             ("{\"a\":1}", None, invalid("{\"a\":1}", Invalid::Incomplete)),
             ("{\"a\":1}", Some(Finish::Length), invalid("{\"a\":1}", Invalid::Incomplete)),
             ("{\"a\":1}", Some(Finish::ContentFilter), invalid("{\"a\":1}", Invalid::Incomplete)),
             ("{\"a\":", Some(Finish::ToolCalls), invalid("{\"a\":", Invalid::NotAnObject)),
             ("[1]", Some(Finish::ToolCalls), invalid("[1]", Invalid::NotAnObject)),
-            ("\"{}\"", Some(Finish::ToolCalls), invalid("\"{}\"", Invalid::NotAnObject)),
+            ("\"{}\"", Some(Finish::ToolCalls), valid(json!({}))),
             ("7", Some(Finish::ToolCalls), invalid("7", Invalid::NotAnObject)),
             ("{\"a\":1e999}", Some(Finish::ToolCalls), invalid("{\"a\":1e999}", Invalid::NotAnObject)),
             ("{\"a\":\"\\ud83d\"}", Some(Finish::ToolCalls), valid(json!({"a": "\u{fffd}"}))),

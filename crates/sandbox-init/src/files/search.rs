@@ -11,8 +11,8 @@ use crate::{
     stop::Stop,
 };
 use domain::limits;
-use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
-use grep_matcher::Matcher as _;
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use grep_matcher::{LineTerminator, Matcher as _};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use ignore::{DirEntry, WalkBuilder};
@@ -113,7 +113,8 @@ pub(super) fn grep(
     let matcher = RegexMatcherBuilder::new()
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX)
-        .line_terminator(Some(b'\n'))
+        // `$` matches before both kinds of line ends.
+        .crlf(true)
         .build(&request.pattern)
         .map_err(|error| invalid(&error))?;
     let include = if request.include.is_empty() { None } else { Some(pattern(&request.include, &start)?) };
@@ -201,6 +202,7 @@ impl Search<'_> {
         let mut searcher: Searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
             .heap_limit(Some(LINE_BYTES_MAX))
+            .line_terminator(LineTerminator::crlf())
             .line_number(true)
             .build();
         let matcher = self.matcher.clone();
@@ -321,15 +323,58 @@ fn path_of(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
     found.path().map_err(|error| Failure::new(FailureCode::Internal, format!("name {path}: {error}")))
 }
 
-/// As ripgrep's `--glob`: without a slash it matches at any depth.
-fn pattern(text: &str, start: &Path) -> Result<GlobMatcher, Failure> {
-    let text = Path::new(text).strip_prefix(start).ok().and_then(Path::to_str).unwrap_or(text);
-    let text = text.strip_prefix("./").unwrap_or(text);
-    let text = if text.contains('/') { text.to_owned() } else { format!("**/{text}") };
-    let glob = GlobBuilder::new(&text).literal_separator(true).build();
+/// As ripgrep's `--glob`: without a slash it matches at any depth. A leading slash means `start`, commas part several patterns, and brackets also mean
+/// themselves, because frameworks have directories such as `[id]`.
+fn pattern(text: &str, start: &Path) -> Result<GlobSet, Failure> {
     let invalid =
         |error: globset::Error| Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"));
-    glob.map(|glob| glob.compile_matcher()).map_err(invalid)
+    let mut set = GlobSetBuilder::new();
+    let mut add = |text: &str| {
+        let text = Path::new(text).strip_prefix(start).ok().and_then(Path::to_str).unwrap_or(text);
+        let text = text.strip_prefix("./").unwrap_or(text);
+        let text = match text.strip_prefix('/') {
+            Some(below) => below.to_owned(),
+            None if text.contains('/') => text.to_owned(),
+            None => format!("**/{text}"),
+        };
+        set.add(GlobBuilder::new(&text).literal_separator(true).build()?);
+        if text.contains('[') {
+            set.add(GlobBuilder::new(&with_plain_brackets(&text)).literal_separator(true).build()?);
+        }
+        Ok(())
+    };
+    add(text).map_err(invalid)?;
+    let parts = parts(text);
+    if parts.len() > 1 {
+        parts.into_iter().try_for_each(&mut add).map_err(invalid)?;
+    }
+    set.build().map_err(invalid)
+}
+
+/// The parts of a pattern between commas that stand in no braces.
+fn parts(text: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    let parts = text.split(|c: char| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && c == ','
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+/// The pattern whose brackets mean themselves.
+fn with_plain_brackets(text: &str) -> String {
+    text.chars().fold(String::new(), |mut plain, c| {
+        match c {
+            '[' => plain.push_str("[[]"),
+            ']' => plain.push_str("[]]"),
+            c => plain.push(c),
+        }
+        plain
+    })
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
@@ -376,4 +421,36 @@ fn relative(path: &Path) -> String {
 fn modified_at_ms(metadata: &Metadata) -> i64 {
     let since = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_pattern_finds_what_its_author_means() {
+        for (text, path, want) in [
+            ("*.rs", "src/a.rs", true),
+            ("src/*.rs", "src/a.rs", true),
+            ("src/*.rs", "x/src/a.rs", false),
+            ("./src/*.rs", "src/a.rs", true),
+            ("/app/**/*.tsx", "app/x/page.tsx", true),
+            ("/app/**/*.tsx", "web/app/x/page.tsx", false),
+            ("/workspace/app/*.tsx", "app/page.tsx", true),
+            ("app/[id]/page.tsx", "app/[id]/page.tsx", true),
+            ("app/[id]/page.tsx", "app/i/page.tsx", true),
+            ("app/[...slug]/*", "app/[...slug]/page.tsx", true),
+            ("**/[[...slug]]/*", "app/[[...slug]]/page.tsx", true),
+            ("*.ts,*.tsx", "a/b.tsx", true),
+            ("*.ts, *.tsx", "b.ts", true),
+            ("*.{ts,tsx}", "b.tsx", true),
+            ("*.{ts,tsx}", "b.js", false),
+            ("a,b", "a,b", true),
+        ] {
+            let set = pattern(text, Path::new(WORKSPACE)).unwrap();
+            assert_eq!(set.is_match(path), want, "{text} {path}");
+        }
+        assert!(pattern("[a", Path::new(WORKSPACE)).is_err());
+    }
 }

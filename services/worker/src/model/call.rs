@@ -316,6 +316,7 @@ impl ModelCall {
         }
         match registry::find(name) {
             Ok(tool) => {
+                let input = registry::read(tool, input);
                 let converter = self.deps.converter.of(self.terms.tenant);
                 let verdict =
                     self.terms.permissions.judge(&self.message.agent, converter, tool, &input).await;

@@ -26,6 +26,10 @@ pub(crate) struct InnerCall {
     pub(crate) parameters: Value,
 }
 
+/// The argument with the calls, and that of a call with its arguments.
+pub(super) const CALLS: &str = "tool_calls";
+pub(super) const PARAMETERS: &str = "parameters";
+
 /// Maximum calls in one batch. A batch with more is refused, and the model reads why.
 const CALLS_MAX: usize = 10;
 
@@ -65,7 +69,7 @@ pub(crate) fn inner_calls(input: &Value) -> Vec<InnerCall> {
 
 /// The exec ids of a batch's commands.
 pub(crate) fn exec_ids(exec_id: &str, input: &Value) -> Vec<String> {
-    let count = input.get("tool_calls").and_then(Value::as_array).map_or(0, Vec::len).min(CALLS_MAX);
+    let count = input.get(CALLS).and_then(Value::as_array).map_or(0, Vec::len).min(CALLS_MAX);
     (0..count).map(|number| format!("{exec_id}-{number}")).collect()
 }
 

@@ -1,6 +1,8 @@
 //! The registry of tools: the model's selection, the lookup of a call's tool, and the validation of arguments.
 // Continues in one file for each tool, for example `tools::bash`.
 
+mod arguments;
+
 use super::{
     bash, batch,
     context::CallContext,
@@ -167,6 +169,28 @@ pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> 
     match find(name) {
         Ok(Tool::Batch) => batch::exec_ids(exec_id, input),
         Ok(_) | Err(_) => vec![exec_id.to_owned()],
+    }
+}
+
+/// Reads the arguments of a call as the model means them ([`arguments`]), and those of the calls in it.
+pub(crate) fn read(tool: Tool, input: Value) -> Value {
+    let mut input = read_own(tool, input);
+    if tool == Tool::Batch {
+        let calls = input.get_mut(batch::CALLS).and_then(Value::as_array_mut);
+        for call in calls.into_iter().flatten() {
+            let inner = call.get("tool").and_then(Value::as_str).and_then(|name| find(name).ok());
+            if let (Some(inner), Some(parameters)) = (inner, call.get_mut(batch::PARAMETERS)) {
+                *parameters = read_own(inner, parameters.take());
+            }
+        }
+    }
+    input
+}
+
+fn read_own(tool: Tool, input: Value) -> Value {
+    match REGISTRY.iter().find(|registered| registered.tool == tool) {
+        Some(registered) => arguments::read(&registered.spec.schema, input),
+        None => input,
     }
 }
 

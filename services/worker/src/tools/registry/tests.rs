@@ -59,3 +59,50 @@ async fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
     }
     assert!(check(converter, Tool::Bash, &json!({"command": "true"})).await.is_ok());
 }
+
+#[tokio::test]
+async fn arguments_that_are_clear_are_read_whatever_their_type() {
+    let program = chassis::programs::find(convert_client::converter::PROGRAM).unwrap();
+    let converter = Converter::new(program);
+    let converter = converter.of(TenantId(uuid::Uuid::nil()));
+    let todo = json!({"content": "a", "status": "pending", "priority": "low"});
+    let (read_one, read_two) =
+        (json!({"filePath": "/a", "offset": "1"}), json!({"filePath": "/a", "offset": 1}));
+    for (tool, input, want) in [
+        (Tool::Grep, json!({"pattern": "foo", "path": null, "include": null}), json!({"pattern": "foo"})),
+        (
+            Tool::Read,
+            json!({"filePath": "/a", "offset": "1", "limit": 2.0}),
+            json!({"filePath": "/a", "offset": 1, "limit": 2}),
+        ),
+        (Tool::Read, json!({"filePath": "/a", "limit": 5000}), json!({"filePath": "/a", "limit": 2000})),
+        (
+            Tool::Bash,
+            json!({"command": "x", "timeout": 1_200_000.0, "run_in_background": false}),
+            json!({"command": "x", "timeout": domain::limits::EXEC_TIMEOUT_MAX_MS}),
+        ),
+        (Tool::TodoWrite, json!({"todos": json!([todo]).to_string()}), json!({"todos": [todo]})),
+        (
+            Tool::Edit,
+            json!({"file_path": "/a", "old_string": "a", "new_string": "b", "replace_all": "false"}),
+            json!({"filePath": "/a", "oldString": "a", "newString": "b", "replaceAll": false}),
+        ),
+        (
+            Tool::Batch,
+            json!({"tool_calls": [{"tool": "Read", "parameters": read_one.to_string()}]}),
+            json!({"tool_calls": [{"tool": "Read", "parameters": read_two}]}),
+        ),
+    ] {
+        let input = read(tool, input);
+        assert_eq!(input, want);
+        assert!(check(converter, tool, &input).await.is_ok(), "{input}");
+    }
+    for (tool, input) in [
+        (Tool::Bash, json!({"command": "x", "run_in_background": true})),
+        (Tool::Bash, json!({"command": null})),
+        (Tool::Read, json!({"filePath": "/a", "offset": "first"})),
+        (Tool::TodoWrite, json!({"todos": "buy milk"})),
+    ] {
+        assert!(check(converter, tool, &read(tool, input.clone())).await.is_err(), "{input}");
+    }
+}
