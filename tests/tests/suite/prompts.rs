@@ -46,8 +46,8 @@ async fn the_content_of_a_file_decides_its_type() {
     let stack = Stack::start().await;
     let files = [
         ("words.png", "only words\n"),
-        ("picture.txt", "GIF89a\u{1}\0\u{1}\0"),
-        ("paper", "%PDF-1.4\nold\n"),
+        ("picture.txt", "GIF89a\u{1}\0\u{1}\0\0\0\0;"),
+        ("paper", "%PDF-1.4\n1 0 obj\n"),
         ("data.pdf", "\0\u{1}"),
     ];
     let session = stack.session_on(&testkit::git::repository(&files)).await;
@@ -83,7 +83,7 @@ async fn the_model_receives_files_and_agents_once() {
             file("text/plain", "file:///workspace/src/a.txt?start=2&end=2"),
             file("application/x-directory", "file:///workspace/src"),
             file("text/plain", "file:///workspace/missing"),
-            file("image/png", "data:image/png;base64,AA=="),
+            file("image/gif", "data:image/gif;base64,R0lGODlhAQABAAAAADs="),
             agent("explore"),
         ];
     })
@@ -95,7 +95,7 @@ async fn the_model_receives_files_and_agents_once() {
         "<path>/workspace/src/a.txt</path>\\n<type>file</type>\\n<content>\\n2: world\\n",
         "<type>directory</type>\\n<content>\\na.txt",
         "Read tool failed to read /workspace/missing with the following error: ",
-        "ERROR: Cannot read \\\"a.txt\\\" (this model does not support image/png input)",
+        "ERROR: Cannot read \\\"a.txt\\\" (this model does not support image/gif input)",
         "call the task tool with subagent: explore",
     ] {
         assert!(messages.contains(words), "{words}: {messages}");

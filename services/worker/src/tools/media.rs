@@ -41,11 +41,11 @@ pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolEr
 /// # Errors
 /// A sentence for the model: the file is neither an image nor a document, or is too large.
 pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, ToolError> {
-    let Some(mime) = media::of_bytes(data) else {
+    if media::of_bytes(data).is_none() {
         return Err(ToolError::Model(format!(
             "{name} cannot be shown: it is neither text nor a picture (PNG, JPEG, GIF, WebP) nor a PDF document."
         )));
-    };
+    }
     if size_bytes > limits::TOOL_MEDIA_BYTES_MAX as u64 || size_bytes > data.len() as u64 {
         return Err(ToolError::Model(format!(
             "{name} cannot be shown: it is {size_bytes} bytes, and the limit for a picture or document is {}. Make a smaller one \
@@ -53,6 +53,8 @@ pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, 
             limits::TOOL_MEDIA_BYTES_MAX
         )));
     }
+    let mime = media::check(data)
+        .map_err(|defect| ToolError::Model(format!("{name} cannot be shown: {defect}.")))?;
     let mut metadata = Map::new();
     metadata.insert("mime".to_owned(), mime.into());
     metadata.insert("bytes".to_owned(), size_bytes.into());
@@ -88,19 +90,24 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
 
-    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+    /// Pictures of one pixel and of 9000.
+    const DOT: &[u8] = b"GIF89a\x01\0\x01\0\0\0\0;";
+    const LINE: &[u8] = b"GIF89a\x28\x23\x01\0\0\0\0;";
+    const PDF: &[u8] = b"%PDF-1.4\n1 0 obj";
 
     #[test]
     fn a_picture_or_document_is_shown_by_its_content_and_refused_when_it_is_neither_or_too_large() {
         let most = limits::TOOL_MEDIA_BYTES_MAX as u64;
         for (name, data, size, want) in [
-            ("/workspace/a.png", PNG, 8, Ok(("image/png", "Image read successfully"))),
-            ("/workspace/a.txt", PNG, 8, Ok(("image/png", "Image read successfully"))),
-            ("/workspace/a", b"%PDF-1.4", 8, Ok(("application/pdf", "PDF read successfully"))),
+            ("/workspace/a.gif", DOT, 14, Ok(("image/gif", "Image read successfully"))),
+            ("/workspace/a.txt", DOT, 14, Ok(("image/gif", "Image read successfully"))),
+            ("/workspace/a", PDF, 16, Ok(("application/pdf", "PDF read successfully"))),
+            ("/workspace/a.gif", &DOT[..10], 10, Err("it is damaged or incomplete")),
+            ("/workspace/a.gif", LINE, 14, Err("it is 9000 × 1 pixels, and the limit of a side is 8000")),
             ("/workspace/a.png", b"\x7fELF\0\0\0\0", 8, Err("neither text nor a picture")),
             (
                 "/workspace/a.png",
-                PNG,
+                DOT,
                 most + 1,
                 Err("bytes, and the limit for a picture or document is 3932160"),
             ),
@@ -112,10 +119,10 @@ mod tests {
                 (got, want) => panic!("{name}: {got:?}, not {want:?}"),
             }
         }
-        let file = shown("/workspace/dir/a.png", PNG, 8).unwrap().media.remove(0);
+        let file = shown("/workspace/dir/a.gif", DOT, 14).unwrap().media.remove(0);
         assert_eq!(
             (file.filename.as_deref(), file.url.as_str()),
-            (Some("a.png"), "data:image/png;base64,iVBORw0KGgo=")
+            (Some("a.gif"), "data:image/gif;base64,R0lGODlhAQABAAAAADs=")
         );
     }
 

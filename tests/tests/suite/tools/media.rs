@@ -17,7 +17,7 @@ fn files() -> Value {
     // The base64 text is reversed, so that a request contains the image only if a tool attached it.
     let dot: String = DOT.chars().rev().collect();
     let commands = format!(
-        "echo {dot} | rev | base64 -d > dot.png; cp dot.png dot.txt; echo '%PDF-1.4 none' > plain.pdf; \
+        "echo {dot} | rev | base64 -d > dot.png; cp dot.png dot.txt; echo '%PDF-1.4 1 0 obj' > plain.pdf; \
          cp dot.png large.png; truncate -s 4M large.png; head -c 100 /dev/zero > zeros.png"
     );
     json!({"command": commands})

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
     conversation::{
         command::{self, CommandRequest},
-        media,
+        media::{self, Defect},
         part::{
             Body, NO_REPLY, Part, Text,
             attached::{File, Subtask},
@@ -171,10 +171,22 @@ fn check_file(file: &File) -> Result<(), Error> {
         return Err(Invalid::MimeNotAllowed.because(message));
     }
     let bytes = decode(&file.url)?;
-    if is_text && String::from_utf8(bytes).is_err() {
-        return Err(Invalid::FileData.because(format!("{name:?} is not valid UTF-8")));
+    if !is_text {
+        return media::check(&bytes).map(drop).map_err(|defect| defective(name, defect));
     }
-    Ok(())
+    match String::from_utf8(bytes) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Invalid::FileData.because(format!("{name:?} is not valid UTF-8"))),
+    }
+}
+
+/// The refusal of a picture or a document that would make every later request of the session fail.
+fn defective(name: &str, defect: Defect) -> Error {
+    let reason = match defect {
+        Defect::Foreign | Defect::Damaged => Invalid::FileData,
+        Defect::Dimensions(_) | Defect::Bytes(_) => Invalid::FilesTooLarge,
+    };
+    reason.because(format!("{name:?} cannot be sent to a model: {defect}"))
 }
 
 fn is_text(mime: &str) -> bool {
@@ -291,16 +303,33 @@ fn clean_text(text: String) -> String {
     }
 }
 
-/// The body without bytes that Postgres cannot store.
+/// The file with the media type of its bytes: providers refuse a picture under the name of another type, and names of files are often wrong.
+fn with_true_type(file: File) -> File {
+    if is_text(&file.mime) || !file.url.starts_with("data:") {
+        return file;
+    }
+    match decode(&file.url).ok().and_then(|bytes| media::check(&bytes).ok().map(|mime| (mime, bytes))) {
+        Some((mime, bytes)) if mime != file.mime => {
+            let url = format!("data:{mime};base64,{}", STANDARD.encode(bytes));
+            File { mime: mime.to_owned(), url, ..file }
+        }
+        Some(_) | None => file,
+    }
+}
+
+/// The body without bytes that Postgres cannot store, and with the true type of a file.
 fn clean(body: Body) -> Body {
     match body {
         Body::Text(text) => Body::Text(Text { text: clean_text(text.text), ..text }),
-        Body::File(file) => Body::File(File {
-            mime: clean_text(file.mime),
-            filename: file.filename.map(clean_text),
-            url: clean_text(file.url),
-            ..file
-        }),
+        Body::File(file) => {
+            let file = with_true_type(file);
+            Body::File(File {
+                mime: clean_text(file.mime),
+                filename: file.filename.map(clean_text),
+                url: clean_text(file.url),
+                ..file
+            })
+        }
         Body::Subtask(task) => Body::Subtask(Subtask {
             prompt: clean_text(task.prompt),
             description: clean_text(task.description),
@@ -316,6 +345,10 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
 
+    /// A PNG of one pixel.
+    const DOT: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
     fn file(mime: &str, url: &str) -> File {
         File { mime: mime.to_owned(), filename: None, url: url.to_owned(), source: None }
     }
@@ -325,7 +358,13 @@ mod tests {
         for (mime, url, code) in [
             ("text/plain", "data:text/plain,a%20b", None),
             ("text/plain", "data:text/plain;base64,w6k=", None),
-            ("image/png", "data:image/png;base64,AA==", None),
+            ("image/png", &format!("data:image/png;base64,{DOT}"), None),
+            ("image/jpeg", &format!("data:image/jpeg;base64,{DOT}"), None),
+            ("application/pdf", "data:application/pdf,%25PDF-1.4%0A1 0 obj", None),
+            ("application/pdf", "data:application/pdf,hello", Some("file_data_invalid")),
+            ("image/png", "data:image/png,<html>login</html>", Some("file_data_invalid")),
+            ("image/png", &format!("data:image/png;base64,{}", &DOT[..12]), Some("file_data_invalid")),
+            ("image/gif", "data:image/gif,GIF89a%41%1f%01%00%00%00%00;", Some("files_too_large")),
             ("any/thing", "file:///workspace/a.bin", None),
             ("text/plain", "data:text/plain;base64,/w==", Some("file_data_invalid")),
             ("text/plain", "data:text/plain,%2", Some("file_data_invalid")),
@@ -336,6 +375,15 @@ mod tests {
         ] {
             let got = check_file(&file(mime, url)).err();
             assert_eq!(got.as_ref().map(Error::code), code, "{mime} {url}");
+        }
+    }
+
+    #[test]
+    fn a_picture_is_stored_with_the_type_of_its_bytes() {
+        let url = |mime: &str| format!("data:{mime};base64,{DOT}");
+        for mime in ["image/jpeg", "image/png"] {
+            let Body::File(stored) = clean(Body::File(file(mime, &url(mime)))) else { panic!("no file") };
+            assert_eq!((stored.mime.as_str(), stored.url), ("image/png", url("image/png")));
         }
     }
 

@@ -17,7 +17,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chassis::tasks;
 use domain::{
     conversation::{
-        media,
+        media::{self, Defect},
         message::Error,
         part::{Body, Part, Text, attached::File},
     },
@@ -283,9 +283,10 @@ async fn read_media(
         let text = format!("it has {} bytes; the limit is {bytes_max}", read.size_bytes);
         return Err(ToolError::Model(text));
     }
-    let Some(mime) = media::of_bytes(&read.data) else {
-        return Err(ToolError::Model("it is not text, a picture or a PDF document".to_owned()));
-    };
+    let mime = media::check(&read.data).map_err(|defect| match defect {
+        Defect::Foreign => ToolError::Model("it is not text, a picture or a PDF document".to_owned()),
+        Defect::Damaged | Defect::Dimensions(_) | Defect::Bytes(_) => ToolError::Model(defect.to_string()),
+    })?;
     let url = format!("data:{mime};base64,{}", STANDARD.encode(&read.data));
     Ok(File { mime: mime.to_owned(), url, ..file.clone() })
 }
