@@ -5,6 +5,26 @@ use domain::limits::{MODEL_ERROR_BODY_BYTES_MAX, MODEL_ERROR_MESSAGE_BYTES_MAX};
 /// Bytes of an answer that an error quotes. The rest is cut.
 pub(crate) const QUOTE_BYTES_MAX: usize = 200;
 
+/// Words (lower case) in errors about pictures and documents.
+const MEDIA_WORDS: &[&str] = &[
+    "image",
+    "picture",
+    "pdf",
+    "document",
+    "media",
+    "base64",
+    "mime",
+    "pixel",
+    "attachment",
+    "vision",
+    "multimodal",
+    "modalit",
+    "input_file",
+];
+/// Words (lower case) that tell a refusal from a failure of the server.
+const REFUSAL_WORDS: &[&str] =
+    &["not support", "unsupported", "invalid", "could not process", "unable to process", "mmproj"];
+
 /// A failed model call. The text is one sentence with the provider's own message. It never contains a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -117,6 +137,27 @@ impl Error {
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.retryable.unwrap_or_else(|| self.kind.is_retryable())
+    }
+
+    /// Whether the provider refused a picture or a document of the request, as far as its message says. The caller knows whether there was one.
+    pub fn is_about_media(&self) -> bool {
+        let message = self.message.to_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+        match self.kind {
+            ErrorKind::Invalid | ErrorKind::ContentFilter | ErrorKind::NotFound => says(MEDIA_WORDS),
+            // Local servers answer so if a model reads no pictures.
+            ErrorKind::Server => says(MEDIA_WORDS) && says(REFUSAL_WORDS),
+            ErrorKind::Auth
+            | ErrorKind::RateLimited
+            | ErrorKind::Quota
+            | ErrorKind::Overloaded
+            | ErrorKind::Overflow
+            | ErrorKind::TooLarge
+            | ErrorKind::Transport
+            | ErrorKind::Truncated
+            | ErrorKind::Timeout
+            | ErrorKind::Protocol => false,
+        }
     }
 
     /// Returns the error with the provider's own verdict on retrying.

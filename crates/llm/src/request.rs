@@ -50,6 +50,15 @@ impl Request {
         texts.join("\n\n")
     }
 
+    /// Whether it has pictures or documents.
+    pub fn has_media(&self) -> bool {
+        self.messages.iter().any(|message| match message {
+            Message::User(parts) => parts.iter().any(|part| matches!(part, UserPart::Media(_))),
+            Message::ToolResults(results) => results.iter().any(|result| !result.media.is_empty()),
+            Message::Assistant(_) => false,
+        })
+    }
+
     /// Whether its texts are short, and it has no pictures and documents.
     pub(crate) fn is_small(&self) -> bool {
         self.text_bytes_within(SMALL_REQUEST_BYTES_MAX).is_some()

@@ -67,7 +67,9 @@ pub(super) fn stream(
         Some(FaultKind::Stall { pieces }) => (pieces.unwrap_or_default(), BodyEnd::Silent),
         Some(FaultKind::Garbage { pieces }) => (*pieces, BodyEnd::Garbage),
         // These faults replace the whole answer, so they do not reach a body.
-        Some(FaultKind::Status { .. } | FaultKind::Html) | None => (usize::MAX, BodyEnd::Whole),
+        Some(FaultKind::Status { .. } | FaultKind::Html | FaultKind::Blind) | None => {
+            (usize::MAX, BodyEnd::Whole)
+        }
     };
     let delay = Duration::from_millis(delay_ms);
     let state = State { frames: cut(frames, pieces_max), end, delay, stop, _open: open };

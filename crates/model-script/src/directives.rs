@@ -5,9 +5,9 @@ use super::script::{Fault, FaultKind, Item, Step, Usage};
 use serde_json::Value;
 
 /// The names of directives.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 15] = [
     "text", "reason", "tool", "tools", "step", "delay", "chunk", "finish", "usage", "status", "cut", "stall",
-    "html", "garbage",
+    "html", "garbage", "blind",
 ];
 
 /// Whether `text` contains a directive.
@@ -215,6 +215,7 @@ fn fault(word: &str, rest: &str) -> Result<Fault, String> {
         "cut" => FaultKind::Cut { pieces: count.unwrap_or_default(), is_clean },
         "stall" => FaultKind::Stall { pieces: count },
         "html" => FaultKind::Html,
+        "blind" => FaultKind::Blind,
         _ => FaultKind::Garbage { pieces: count.unwrap_or_default() },
     };
     Ok(Fault { kind, times })

@@ -42,6 +42,7 @@
 //! @stall                             never answers; `@stall 3` falls silent after 3 pieces
 //! @html                              a web page instead of an answer
 //! @garbage 2                         after 2 pieces, bytes that match no protocol
+//! @blind                             status 400 for a request with pictures or documents
 //! ```
 //!
 //! # Scripts: TOML

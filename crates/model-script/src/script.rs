@@ -174,6 +174,8 @@ pub(super) enum FaultKind {
     Garbage {
         pieces: usize,
     },
+    /// Refuses a request with pictures or documents, as a provider does that cannot read one of them.
+    Blind,
 }
 
 /// Token counts to report. They do not overlap.

@@ -181,7 +181,13 @@ async fn answer(
         Some(FaultKind::Status { .. } | FaultKind::Html | FaultKind::Stall { pieces: None }) => {
             headless(server, protocol, fault).await
         }
-        Some(FaultKind::Cut { .. } | FaultKind::Stall { .. } | FaultKind::Garbage { .. }) | None => {
+        Some(FaultKind::Blind) if has_media(bytes) => {
+            refusal(protocol, StatusCode::BAD_REQUEST, "Could not process image")
+        }
+        Some(
+            FaultKind::Cut { .. } | FaultKind::Stall { .. } | FaultKind::Garbage { .. } | FaultKind::Blind,
+        )
+        | None => {
             let answer = play::answer(&step, &conversation, &plain);
             whole(server, protocol, &answer, Delivery { fault, open, is_stream: plain["stream"] == true })
         }
@@ -203,7 +209,10 @@ async fn headless(server: &Server, protocol: Protocol, fault: Option<&FaultKind>
             response
         }
         Some(FaultKind::Html) => ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], PAGE).into_response(),
-        Some(FaultKind::Stall { .. } | FaultKind::Cut { .. } | FaultKind::Garbage { .. }) | None => {
+        Some(
+            FaultKind::Stall { .. } | FaultKind::Cut { .. } | FaultKind::Garbage { .. } | FaultKind::Blind,
+        )
+        | None => {
             body::stopped(&mut server.stop.clone()).await;
             refusal(protocol, StatusCode::SERVICE_UNAVAILABLE, "the server stops")
         }
@@ -229,6 +238,12 @@ fn whole(server: &Server, protocol: Protocol, answer: &Answer, delivery: Deliver
         response.headers_mut().insert("request-id", id);
     }
     response
+}
+
+/// Whether a request, in any protocol, has the bytes of a picture or a document.
+fn has_media(request: &[u8]) -> bool {
+    let request = String::from_utf8_lossy(request);
+    ["\"type\":\"base64\"", ";base64,", "\"inlineData\""].iter().any(|mark| request.contains(mark))
 }
 
 fn refusal(protocol: Protocol, status: StatusCode, message: &str) -> Response {

@@ -8,6 +8,7 @@ pub(crate) mod marks;
 pub(crate) mod memory;
 pub(crate) mod model_view;
 pub(crate) mod prune;
+pub(crate) mod refused;
 pub(crate) mod structured;
 pub(crate) mod summary;
 pub(crate) mod title;

@@ -2,4 +2,5 @@
 
 pub(crate) mod call;
 mod draft;
+mod failure;
 pub(crate) mod gate;

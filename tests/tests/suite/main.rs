@@ -1,6 +1,7 @@
 //! The services end to end, in one binary, because linking takes longer than compiling.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
 
+mod answers;
 mod bad_input;
 mod budget;
 mod cli;

@@ -8,6 +8,35 @@ use serde_json::json;
 use std::time::{Duration, SystemTime};
 
 #[test]
+fn refused_pictures_and_documents_are_recognized() {
+    for (status, message, want) in [
+        (400, "Could not process image", true),
+        (
+            400,
+            "messages.3.content.1.image.source.base64: image exceeds 5 MB maximum: 6100000 bytes > 5242880 bytes",
+            true,
+        ),
+        (400, "At least one of the image dimensions exceed max allowed size: 8000 pixels", true),
+        (400, "The PDF specified was not valid.", true),
+        (400, "Invalid base64 data", true),
+        (400, "You uploaded an unsupported image. Please make sure your image is valid.", true),
+        (404, "No endpoints found that support image input", true),
+        (400, "Unable to process input image. Please retry.", true),
+        (400, "The document has no pages.", true),
+        (400, "content_policy_violation: the image was refused", true),
+        (500, "image input is not supported - hint: provide the mmproj", true),
+        (500, "the image service failed", false),
+        (529, "the image service is overloaded", false),
+        (401, "no vision for this key", false),
+        (400, "messages: text content blocks must be non-empty", false),
+        (400, "prompt is too long: 9 tokens, images included", false),
+    ] {
+        let error = from_answer(status, &json!({"error": {"message": message}}).to_string());
+        assert_eq!(error.is_about_media(), want, "{status} {message}: {error:?}");
+    }
+}
+
+#[test]
 fn each_error_answer_gets_the_kind_that_fits_the_callers_options() {
     use ErrorKind as K;
     for (status, body, kind, retryable) in [

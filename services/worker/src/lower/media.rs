@@ -1,5 +1,5 @@
 //! Limits the pictures and documents in one model request. Providers refuse a request that is too large, so only the newest
-//! ones are sent, and older ones are mentioned by name.
+//! ones are sent, and older ones are mentioned by name, as are those that a provider refused.
 
 use llm::request::{Media, Message, Source, UserPart};
 use std::sync::Arc;
@@ -21,14 +21,24 @@ pub(super) fn bound(messages: &mut [Message]) {
         };
         count <= MODEL_MEDIA_MAX && bytes <= MODEL_MEDIA_WRITTEN_BYTES_MAX
     };
+    replace(messages, |media| (!fits(media)).then_some("there are too many newer pictures and documents"));
+}
+
+/// Mentions the pictures and documents in `messages`, which a provider refused.
+pub(super) fn leave_out(messages: &mut [Message]) {
+    replace(messages, |_| Some("the provider of the model refused it; tell the person if it matters"));
+}
+
+/// Replaces pictures and documents, the newest first, by mentions that give the reason.
+fn replace(messages: &mut [Message], mut reason: impl FnMut(&Media) -> Option<&'static str>) {
     for message in messages.iter_mut().rev() {
         match message {
             Message::User(parts) => {
                 for part in parts.iter_mut().rev() {
                     if let UserPart::Media(media) = part
-                        && !fits(media)
+                        && let Some(reason) = reason(media)
                     {
-                        *part = UserPart::Text(mention(media));
+                        *part = UserPart::Text(mention(media, reason));
                     }
                 }
             }
@@ -36,10 +46,12 @@ pub(super) fn bound(messages: &mut [Message]) {
                 for result in results.iter_mut().rev() {
                     let media = std::mem::take(&mut result.media);
                     for media in media.into_iter().rev() {
-                        if fits(&media) {
-                            result.media.insert(0, media);
-                        } else {
-                            Arc::make_mut(&mut result.text).push_str(&format!("\n{}", mention(&media)));
+                        match reason(&media) {
+                            None => result.media.insert(0, media),
+                            Some(reason) => {
+                                let mention = mention(&media, reason);
+                                Arc::make_mut(&mut result.text).push_str(&format!("\n{mention}"));
+                            }
                         }
                     }
                 }
@@ -50,11 +62,8 @@ pub(super) fn bound(messages: &mut [Message]) {
 }
 
 /// The mention of a file that is left out.
-fn mention(media: &Media) -> String {
-    format!(
-        "[Left out because there are too many newer pictures and documents: {:?} ({})]",
-        media.name, media.mime
-    )
+fn mention(media: &Media, reason: &str) -> String {
+    format!("[Left out because {reason}: {:?} ({})]", media.name, media.mime)
 }
 
 #[cfg(test)]
@@ -112,6 +121,13 @@ mod tests {
         assert!(matches!(&large[0], Message::User(parts)
             if matches!(&parts[..], [UserPart::Text(text)] if text.contains("\"old\" (image/png)"))));
         assert!(matches!(&large[1], Message::ToolResults(results) if results[0].text.contains("\"t0\"")));
+
+        let mut refused = talk(1, 1);
+        leave_out(&mut refused);
+        assert_eq!(names(&refused), Vec::<&str>::new());
+        assert!(
+            matches!(&refused[1], Message::ToolResults(results) if results[0].text.contains("refused it"))
+        );
 
         let mut many = talk(1, MODEL_MEDIA_MAX);
         bound(&mut many);

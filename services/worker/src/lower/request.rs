@@ -5,6 +5,7 @@ use crate::{
     conversation::{
         entries::{Origin, compaction, origin, visible},
         model_view::{answer_files, answer_text},
+        refused::refused,
         structured,
     },
     tools::{
@@ -52,7 +53,10 @@ pub(crate) fn request(
     let StepContext { user, permissions, structured, is_last, guidance, has_source: _ } = context;
     let mut messages = vec![];
     let mut before = None;
-    for entry in visible(entries) {
+    let entries = visible(entries);
+    let refused = refused(&entries);
+    for (entry, is_refused) in entries.into_iter().zip(refused) {
+        let begin = messages.len();
         match &entry.message {
             Message::User(prompt) => {
                 let mut parts = user::parts(&entry.parts);
@@ -66,6 +70,9 @@ pub(crate) fn request(
                 before = Some(assistant.agent.as_str());
                 messages.extend(step(assistant, &entry.parts, &user.model.model));
             }
+        }
+        if is_refused {
+            media::leave_out(&mut messages[begin..]);
         }
     }
     messages.retain(|message| match message {

@@ -4,6 +4,7 @@
 
 use super::{
     draft::{self, Draft},
+    failure::{self, cut_off},
     gate::{self, Bill, CallPlan, OpenCall},
 };
 use crate::{
@@ -19,17 +20,16 @@ use crate::{
 };
 use domain::{
     conversation::{
-        message::{Assistant, Error, ErrorData, Message},
+        message::{Assistant, Error, Message},
         part::{Body, Part, Ran, Span, Tool, ToolState},
     },
     event::Event,
     ids::{PartId, TenantId, Timestamp},
     policy::permission::Verdict,
-    turn::signal::{ModelFailure, Signal},
+    turn::{outcome::ANSWER_EMPTY, signal::Signal},
 };
 use llm::{
     accumulate::{self, Accumulator, Block},
-    error::ErrorKind,
     event::{Event as StreamEvent, Finish},
 };
 use serde_json::{Value, json};
@@ -39,6 +39,9 @@ use tokio::time::Instant;
 
 /// Tool calls of one model answer. The worker refuses all further ones.
 const TOOL_CALLS_PER_STEP_MAX: usize = 64;
+
+/// Output tokens of an answer that only ends: some providers count the mark of the end.
+const END_TOKENS_MAX: u64 = 1;
 
 /// The open model call of a step or a summary. Dropping it closes the connection.
 pub(crate) struct ModelCall {
@@ -79,6 +82,18 @@ pub(crate) struct AnswerTerms {
     pub(crate) structured: Option<Structured>,
     /// The names of the tools that the model was offered.
     pub(crate) offered: Vec<String>,
+    pub(crate) attempt: Attempt,
+}
+
+/// What decides whether a failed attempt is repeated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Attempt {
+    /// Whether the request has pictures or documents.
+    pub(crate) has_media: bool,
+    /// Whether the model may have nothing to say: it reads the answers of its calls.
+    pub(crate) may_be_empty: bool,
+    /// Whether an earlier attempt at this step had an empty answer.
+    pub(crate) was_empty: bool,
 }
 
 /// The result of a call that ended early.
@@ -221,7 +236,23 @@ impl ModelCall {
         unique
     }
 
+    /// Whether the model ended its answer without having said or thought anything.
+    fn is_empty(&self, reason: Finish) -> bool {
+        let is_over = matches!(reason, Finish::Stop | Finish::Other);
+        let tokens = self.call.entry().map(|entry| entry.tokens).unwrap_or_default();
+        let is_silent = !self.draft.has_text() && !self.draft.has_tools();
+        is_over
+            && is_silent
+            && !self.message.is_summary()
+            && tokens.output + tokens.reasoning <= END_TOKENS_MAX
+    }
+
     async fn finish(&mut self, reason: Finish, record: &mut Record) -> Result<Signal, WriteError> {
+        let Attempt { may_be_empty, was_empty, .. } = self.terms.attempt;
+        if !may_be_empty && self.is_empty(reason) {
+            self.measure(ANSWER_EMPTY);
+            return Ok(Signal::Failed(failure::empty(was_empty)));
+        }
         self.draft.send_rest(record, &self.message.id);
         let now = now();
         let mut events: Vec<Event> =
@@ -341,10 +372,13 @@ impl ModelCall {
     fn failure(&self, error: &llm::error::Error) -> Signal {
         self.measure(error.kind.as_str());
         tracing::warn!(parent: self.call.span(), error.code = error.kind.as_str(), "a model call failed: {error}");
-        Signal::Failed(ModelFailure {
-            error: session_error(error, &self.message.model.model.provider_id),
-            retryable: error.is_retryable(),
-            retry_after_ms: error.retry_after_ms,
+        let provider_id = &self.message.model.model.provider_id;
+        // Without them, the next attempt can succeed.
+        let is_refusal = self.terms.attempt.has_media && error.is_about_media();
+        Signal::Failed(if is_refusal {
+            failure::media(error, provider_id)
+        } else {
+            failure::of(error, provider_id)
         })
     }
 
@@ -396,68 +430,9 @@ fn part_updated(part: Part) -> Event {
     Event::PartUpdated { part: Box::new(part), at: now() }
 }
 
-/// The error of an answer that was cut off.
-fn cut_off(reason: Finish) -> Option<Error> {
-    match reason {
-        Finish::Length => Some(Error::new(
-            "MessageOutputLengthError",
-            "The model's answer reached its length limit and was cut off",
-        )),
-        Finish::ContentFilter => {
-            Some(Error::new("ContentFilterError", "The provider's content filter stopped the answer"))
-        }
-        Finish::Stop | Finish::ToolCalls | Finish::Other => None,
-    }
-}
-
-/// The stable code of an answer beyond one of our bounds, for which OpenCode has no name.
-const ANSWER_TOO_LARGE: &str = "answer_too_large";
-
-/// A provider's error under OpenCode's name for it.
-fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
-    let message = domain::text::without_nul(&error.message).into_owned();
-    let name = match error.kind {
-        ErrorKind::TooLarge => return Error::coded(ANSWER_TOO_LARGE, message),
-        ErrorKind::Auth => "ProviderAuthError",
-        ErrorKind::Overflow => "ContextOverflowError",
-        ErrorKind::ContentFilter => "ContentFilterError",
-        ErrorKind::NotFound
-        | ErrorKind::RateLimited
-        | ErrorKind::Quota
-        | ErrorKind::Overloaded
-        | ErrorKind::Server
-        | ErrorKind::Invalid
-        | ErrorKind::Transport
-        | ErrorKind::Truncated
-        | ErrorKind::Timeout
-        | ErrorKind::Protocol => "APIError",
-    };
-    Error {
-        name: name.to_owned(),
-        data: Box::new(ErrorData {
-            message,
-            status_code: error.status,
-            is_retryable: Some(error.is_retryable()),
-            provider_id: Some(provider_id.to_owned()),
-            retries: None,
-            code: None,
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_answer_beyond_a_bound_has_a_stable_code() {
-        let error = session_error(&llm::error::Error::new(ErrorKind::TooLarge, "too long"), "p");
-        let want =
-            json!({"name": "UnknownError", "data": {"message": "too long", "ref": "answer_too_large"}});
-        assert_eq!(serde_json::to_value(error).unwrap(), want);
-        let other = session_error(&llm::error::Error::new(ErrorKind::Protocol, "odd"), "p");
-        assert_eq!(other.name, "APIError");
-    }
 
     #[test]
     fn a_call_that_cannot_run_keeps_what_there_was_of_its_arguments() {

@@ -10,7 +10,10 @@ use crate::{
         summary::{self, Plan},
     },
     lower::request,
-    model::{call::AnswerTerms, gate::CallPlan},
+    model::{
+        call::{AnswerTerms, Attempt},
+        gate::CallPlan,
+    },
     process::clock::now,
     record::WriteError,
 };
@@ -138,8 +141,13 @@ pub(super) fn summary_call(session: &Session, models: Models<'_>) -> Result<Opti
         purpose: Purpose::Summary,
     };
     let tenant = session.identity.tenant;
-    let terms =
-        AnswerTerms { tenant, permissions: Permissions::default(), structured: None, offered: vec![] };
+    let terms = AnswerTerms {
+        tenant,
+        permissions: Permissions::default(),
+        structured: None,
+        offered: vec![],
+        attempt: Attempt::default(),
+    };
     Ok(Some(SummaryCall { plan, terms, user, tail }))
 }
 

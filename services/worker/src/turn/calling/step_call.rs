@@ -4,15 +4,22 @@ use super::models::Models;
 use crate::{
     conversation::structured::Structured,
     lower::{request, step_context::StepContext},
-    model::{call::AnswerTerms, gate::CallPlan},
+    model::{
+        call::{AnswerTerms, Attempt},
+        gate::CallPlan,
+    },
     repository::guidance::Guidance,
     turn::{opening::BegunStep, session::Session},
 };
 use domain::{
-    conversation::message::{Assistant, User},
+    conversation::{
+        message::{Assistant, User},
+        part::Body,
+    },
     limits,
-    turn::signal::Signal,
+    turn::{outcome::ANSWER_EMPTY, signal::Signal},
 };
+use llm::request::{Message, Request};
 use store::session::tree::ledger::Purpose;
 
 /// The model call of a step, ready to be sent.
@@ -62,8 +69,21 @@ pub(in crate::turn) fn plan(
         agent: user.agent.clone(),
         ..begun.message
     };
+    let attempt = attempt(session, &request, structured.is_some());
     let (tenant, session) = (session.identity.tenant, session.record.session().clone());
     let plan = CallPlan { provider, model, request, session, purpose: Purpose::Step };
-    let terms = AnswerTerms { tenant, permissions, structured, offered };
+    let terms = AnswerTerms { tenant, permissions, structured, offered, attempt };
     Ok(StepCall { plan, message, terms, user })
+}
+
+/// What decides whether the attempt is repeated if it fails.
+fn attempt(session: &Session, request: &Request, is_structured: bool) -> Attempt {
+    let is_empty = |body: &Body| matches!(body, Body::Retry(retry) if retry.error.data.code.as_deref() == Some(ANSWER_EMPTY));
+    let earlier = session.conversation().last_step().map(|(_, parts)| parts).unwrap_or_default();
+    Attempt {
+        has_media: request.has_media(),
+        // A missing structured answer has an error of its own.
+        may_be_empty: is_structured || matches!(request.messages.last(), Some(Message::ToolResults(_))),
+        was_empty: earlier.iter().any(|(_, part)| is_empty(&part.body)),
+    }
 }
