@@ -3,6 +3,7 @@
 
 mod excerpt;
 mod hints;
+mod plain;
 
 use self::excerpt::{OutputExcerpt, TOOL_PROGRESS_BYTES};
 use super::{
@@ -189,7 +190,8 @@ pub(crate) async fn read_aborted(
 
 /// The answer of an aborted command with this metadata, which has the newest output that the worker knows.
 pub(crate) fn aborted(mut metadata: Map<String, Value>) -> Output {
-    let text = with_abort_note(metadata.get(OUTPUT).and_then(Value::as_str).unwrap_or_default());
+    let shown = metadata.get(OUTPUT).and_then(Value::as_str).unwrap_or_default();
+    let text = with_abort_note(&excerpt::plain(shown));
     metadata.insert("exit".to_owned(), Value::Null);
     Output { text, metadata: completed_metadata(metadata), ..Output::default() }
 }

@@ -1,5 +1,6 @@
 //! The output of a command as the worker holds it: its beginning and its end, and what models and clients see of them.
 
+use super::plain::PlainText;
 use crate::tools::context::Bounds;
 use domain::text;
 
@@ -9,13 +10,13 @@ pub(super) const TOOL_PROGRESS_BYTES: usize = 30_000;
 /// Bytes and lines reserved for notes around the output that a model reads.
 const ROOM: Bounds = Bounds { lines: 16, bytes: 1_024 };
 
-/// The received output: its beginning and its end.
+/// The received output: for the model its beginning and its end as plain text, and its newest bytes for clients.
 #[derive(Debug)]
 pub(super) struct OutputExcerpt {
-    head: Vec<u8>,
-    tail: Vec<u8>,
+    plain: PlainText,
+    /// The newest bytes as they came.
+    newest: Vec<u8>,
     pub(super) next_offset: u64,
-    side: Bounds,
 }
 
 impl OutputExcerpt {
@@ -23,7 +24,7 @@ impl OutputExcerpt {
     pub(super) fn new(bounds: Bounds) -> Self {
         let half = |all: usize, room: usize| ((all - room.min(all / 4)) / 2).max(1);
         let side = Bounds { lines: half(bounds.lines, ROOM.lines), bytes: half(bounds.bytes, ROOM.bytes) };
-        Self { head: vec![], tail: vec![], next_offset: 0, side }
+        Self { plain: PlainText::new(side), newest: vec![], next_offset: 0 }
     }
 
     pub(super) fn push(&mut self, offset: u64, data: &[u8]) {
@@ -31,57 +32,48 @@ impl OutputExcerpt {
             usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
         let fresh = &data[known..];
         self.next_offset = self.next_offset.max(offset + data.len() as u64);
-        let side_bytes = self.side.bytes;
-        let to_head = (side_bytes - self.head.len()).min(fresh.len());
-        self.head.extend_from_slice(&fresh[..to_head]);
-        self.tail.extend_from_slice(&fresh[to_head..]);
-        // Clients always see the same amount, even if the model reads less.
-        let tail_bytes = side_bytes.max(TOOL_PROGRESS_BYTES);
-        if self.tail.len() > 2 * tail_bytes {
-            self.tail.drain(..self.tail.len() - tail_bytes);
+        self.plain.push(fresh);
+        self.newest.extend_from_slice(fresh);
+        if self.newest.len() > 2 * TOOL_PROGRESS_BYTES {
+            self.newest.drain(..self.newest.len() - TOOL_PROGRESS_BYTES);
         }
     }
 
     /// Whether the text contains the whole output.
     pub(super) fn is_shown_whole(&self) -> bool {
-        self.whole().is_some()
-    }
-
-    /// The whole output as text, if it is short enough.
-    fn whole(&self) -> Option<String> {
-        let Bounds { lines, bytes } = self.side;
-        let length = (self.head.len() + self.tail.len()) as u64;
-        if self.next_offset != length || length > 2 * bytes as u64 {
-            return None;
-        }
-        let all = [&self.head[..], &self.tail[..]].concat();
-        let all = String::from_utf8_lossy(&all).into_owned();
-        // Invalid UTF-8 made the text longer.
-        (all.len() <= 2 * bytes && all.lines().count() <= 2 * lines).then_some(all)
+        self.plain.whole().is_some()
     }
 
     /// The newest output, as clients see it while the command runs.
     pub(super) fn newest(&self) -> String {
-        let both = [&self.head[..], &self.tail[..]].concat();
-        let output = String::from_utf8_lossy(&both).replace('\0', "\u{fffd}");
+        let output = String::from_utf8_lossy(&self.newest).replace('\0', "\u{fffd}");
         text::tail(&output, TOOL_PROGRESS_BYTES).to_owned()
     }
 
     /// The output as text, with a note instead of an omitted middle. It always keeps both ends, because failures show
     /// at the end.
     pub(super) fn text(&self, spill_path: &str) -> String {
-        if let Some(all) = self.whole() {
+        let plain = &self.plain;
+        if let Some(all) = plain.whole() {
             return all;
         }
-        let tail = &self.tail[self.tail.len().saturating_sub(self.side.bytes)..];
-        let is_whole = self.next_offset == (self.head.len() + tail.len()) as u64;
-        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(tail));
+        let side = plain.side;
+        let tail = &plain.tail[plain.tail.len().saturating_sub(side.bytes)..];
+        let is_whole = plain.length == (plain.head.len() + tail.len()) as u64;
+        let (head, tail) = (String::from_utf8_lossy(&plain.head), String::from_utf8_lossy(tail));
         let all = format!("{head}{tail}");
         let (first, last) = if is_whole { (&*all, &*all) } else { (&*head, &*tail) };
-        let (first, last) = (first_lines(first, self.side), last_lines(last, self.side));
-        let left_out = self.next_offset.saturating_sub((first.len() + last.len()) as u64);
+        let (first, last) = (first_lines(first, side), last_lines(last, side));
+        let left_out = plain.length.saturating_sub((first.len() + last.len()) as u64);
         format!("{first}\n\n(… {left_out} bytes left out; the whole output is in {spill_path} …)\n\n{last}")
     }
+}
+
+/// A text as it stands on a screen when it is over.
+pub(super) fn plain(output: &str) -> String {
+    let mut plain = PlainText::new(Bounds { lines: usize::MAX, bytes: output.len() });
+    plain.push(output.as_bytes());
+    String::from_utf8_lossy(&plain.head).into_owned()
 }
 
 /// The beginning of a text, as far as the model reads it.
@@ -118,6 +110,22 @@ mod tests {
     }
 
     #[test]
+    fn frames_of_progress_do_not_push_out_what_failed() {
+        let mut excerpt = OutputExcerpt::new(Bounds::default());
+        let mut push = |text: &str| excerpt.push(excerpt.next_offset, text.as_bytes());
+        (0..3_000).for_each(|n| push(&format!("\rDownloading {n}/3000 [====>      ] 12.3MB/s")));
+        push("\n\x1b[31mERROR\x1b[0m: linker failed\n");
+        (0..3_000).for_each(|n| push(&format!("\rUploading {n}/3000 [====>      ] 12.3MB/s")));
+        push("\nend\n");
+        let want = "Downloading 2999/3000 [====>      ] 12.3MB/s\nERROR: linker failed\n\
+            Uploading 2999/3000 [====>      ] 12.3MB/s\nend\n";
+        assert_eq!(excerpt.text("/x"), want);
+        assert!(excerpt.is_shown_whole());
+        let live = excerpt.newest();
+        assert!(live.len() > 20_000 && live.contains("\rUploading 2998/3000"), "people see it as it came");
+    }
+
+    #[test]
     fn settings_say_how_much_is_kept() {
         let mut excerpt = OutputExcerpt::new(Bounds { lines: 4, bytes: 1_000 });
         (0..9).for_each(|number| excerpt.push(excerpt.next_offset, format!("{number}\n").as_bytes()));
@@ -139,7 +147,7 @@ mod tests {
         assert!(text.contains("the whole output is in /run/out"));
         assert!(text.lines().count() < limits::TOOL_OUTPUT_LINES_MAX);
         let mut binary = OutputExcerpt::new(Bounds::default());
-        binary.push(0, &vec![0xff; binary.side.bytes * 2]);
+        binary.push(0, &vec![0xff; binary.plain.side.bytes * 2]);
         let text = binary.text("/run/out");
         assert!(text.contains("in /run/out") && text.len() < limits::TOOL_OUTPUT_BYTES_MAX, "{}", text.len());
     }

@@ -13,7 +13,7 @@ struct Hint {
     text: &'static str,
 }
 
-static HINTS: [Hint; 3] = [
+static HINTS: [Hint; 6] = [
     Hint {
         words: NO_NETWORK_WORDS,
         text: "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
@@ -45,7 +45,58 @@ static HINTS: [Hint; 3] = [
         text: "Programs make user namespaces only where the project's settings have `environment.allow_user_namespaces`: tell people if \
                you need it. Chromium runs without it with --no-sandbox.",
     },
+    Hint {
+        words: &[
+            "docker: command not found",
+            "docker: not found",
+            "docker-compose: command not found",
+            "podman: command not found",
+            "cannot connect to the docker daemon",
+            "unix:///var/run/docker.sock",
+            "/var/run/docker.sock: connect",
+            "no such file or directory: 'docker'",
+            "error while fetching server api version",
+            "could not find a valid docker environment",
+        ],
+        text: "A sandbox has no Docker: containers cannot be started here. An image with the programs belongs in `environment.image`, and the \
+               services that tests need (a database, a queue) can be installed by `environment.setup` and started by `environment.start` \
+               or in the background: tell people which you need.",
+    },
+    Hint {
+        words: &[
+            "sudo: command not found",
+            "sudo: not found",
+            "no such file or directory: 'sudo'",
+            "sudo: a password is required",
+            "sudo: a terminal is required",
+            "sudo: effective uid is not 0",
+            "which prevents sudo from running as root",
+            "is not in the sudoers file",
+            "must be owned by uid 0 and have the setuid bit set",
+            "su: authentication failure",
+        ],
+        text: ROOT,
+    },
+    Hint {
+        // Of apt, dpkg, dnf, yum, apk and pacman.
+        words: &[
+            "are you root?",
+            "e: unable to lock directory /var/lib/apt",
+            "dpkg: error: requested operation requires superuser privilege",
+            "has to be run with superuser privileges",
+            "you need to be root to perform this command",
+            "unable to lock database: permission denied",
+            "error: you cannot perform this operation unless you are root",
+            "apt-get: command not found",
+        ],
+        text: ROOT,
+    },
 ];
+
+/// What replaces root.
+const ROOT: &str = "No command of a session is root, and the system's directories are read-only. Packages of the system are installed by \
+                    `environment.setup` of the project's settings or of .flotilla/config.yaml, which runs as root when the environment is \
+                    built: tell people which you need. Packages of a language can be installed below /workspace or in $HOME.";
 
 /// The hints for an output. The exit code proves little: in `pip install x | tail` it is that of `tail`. If it is 0, only the end of the output counts,
 /// because a command may also print a file that has such words.
@@ -53,7 +104,13 @@ pub(super) fn of(exit_code: i32, output: &str) -> impl Iterator<Item = &'static 
     let output = if exit_code == 0 { text::tail(output, END_BYTES) } else { output };
     let output = output.to_ascii_lowercase();
     let fits = move |hint: &Hint| hint.words.iter().any(|word| output.contains(word));
-    HINTS.iter().filter(move |hint| fits(hint)).map(|hint| hint.text)
+    let mut told = "";
+    // `sudo apt-get` fails at two walls that have the same hint.
+    HINTS.iter().filter(move |hint| fits(hint)).map(|hint| hint.text).filter(move |text| {
+        let is_new = *text != told;
+        told = *text;
+        is_new
+    })
 }
 
 #[cfg(test)]
@@ -93,6 +150,24 @@ mod tests {
                     "[7:7:FATAL:zygote_host_impl_linux.cc(128)] No usable sandbox! Update your kernel",
                 ],
             ),
+            (
+                "environment.image",
+                &[
+                    "bash: line 1: docker: command not found",
+                    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+                    "java.lang.IllegalStateException: Could not find a valid Docker environment. Please see logs",
+                ],
+            ),
+            (
+                "environment.setup",
+                &[
+                    "bash: line 1: sudo: command not found",
+                    "sudo: The \"no new privileges\" flag is set, which prevents sudo from running as root.",
+                    "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock, are you root?",
+                    "sudo: command not found\nE: Unable to lock directory /var/lib/apt/lists/",
+                    "ERROR: Unable to lock database: Permission denied",
+                ],
+            ),
         ] {
             for line in lines {
                 let hints: Vec<_> = of(1, line).collect();
@@ -104,6 +179,8 @@ mod tests {
             "error: expected one of `!` or `::`",
             "FileNotFoundError: [Errno 2] No such file or directory: 'x'",
             "ModuleNotFoundError: No module named 'nope'",
+            "docker-compose.yml: syntax error",
+            "the user must use sudo",
         ] {
             assert_eq!(of(1, line).count(), 0, "{line}");
         }
