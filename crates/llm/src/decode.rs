@@ -3,6 +3,7 @@
 
 mod bare;
 mod bounds;
+mod halves;
 
 use crate::error::{Error, ErrorKind, QUOTE_BYTES_MAX};
 use crate::event::{Event, Finish};
@@ -12,6 +13,7 @@ use crate::provider::Protocol;
 use crate::sse;
 use bare::BareText;
 use bounds::Bounds;
+use halves::Halves;
 
 /// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits. A longer one fails the turn.
 /// Beyond it: `answer_too_large`.
@@ -26,6 +28,7 @@ pub struct Decoder {
     lines: sse::Decoder,
     wire: Wire,
     bounds: Bounds,
+    halves: Halves,
     bare: BareText,
     has_calls: bool,
     bytes: usize,
@@ -54,6 +57,7 @@ impl Decoder {
             lines,
             wire,
             bounds: Bounds::default(),
+            halves: Halves::default(),
             bare: BareText::default(),
             has_calls: false,
             bytes: 0,
@@ -139,9 +143,10 @@ impl Decoder {
         self.check(events, from).and(outcome)
     }
 
-    /// Checks the events from position `from` on against the bounds. Makes the reason of a complete answer agree with its
+    /// Joins the characters of the events from position `from` on, and checks them against the bounds. Makes the reason of a complete answer agree with its
     /// tool calls, whatever word the provider uses.
     fn check(&mut self, events: &mut Vec<Event>, from: usize) -> Result<(), Error> {
+        self.halves.join(events, from);
         self.bounds.check(events, from)?;
         self.has_calls |= events[from..].iter().any(|event| matches!(event, Event::ToolStart { .. }));
         if let Some(Event::Finished { reason, .. }) = events[from..].last_mut() {

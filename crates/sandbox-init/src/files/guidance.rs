@@ -1,7 +1,7 @@
 //! The guidance that a repository has for agents: instruction files and skills, as they are in the files now. The texts
 //! and the links are untrusted: each path is opened below the workspace or not at all.
 
-use super::{missing, search};
+use super::{missing, read, search};
 use crate::{
     paths::{Access, Kind, Roots, WORKSPACE},
     service::Failure,
@@ -182,7 +182,9 @@ impl GuidanceReader<'_> {
             }
             bytes.truncate(bytes_max);
         }
-        Ok(self.seen.insert(real).then(|| String::from_utf8_lossy(&bytes).into_owned()))
+        let text =
+            || read::decode_utf16(&bytes).unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(self.seen.insert(real).then(text))
     }
 
     fn skills(&mut self) {

@@ -5,6 +5,7 @@ use crate::{
     service::Failure,
 };
 use domain::{limits, text};
+use encoding_rs_io::DecodeReaderBytesBuilder;
 use sandbox_wire::v1::FailureCode;
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -69,10 +70,20 @@ pub(super) fn lines(roots: &Roots, request: &v1::ReadLinesRequest) -> Result<v1:
         Kind::File | Kind::Other => {
             let mut input = BufReader::with_capacity(BUFFER_BYTES, found.open_file(path)?);
             let head = input.fill_buf().map_err(|error| unreadable(path, &error))?;
-            if is_binary(&head[..head.len().min(SNIFFED_BYTES)]) {
-                return Err(Failure::new(FailureCode::FileIsBinary, format!("{path} is a binary file")));
+            let head = &head[..head.len().min(SNIFFED_BYTES)];
+            let binary = || Failure::new(FailureCode::FileIsBinary, format!("{path} is a binary file"));
+            if is_utf16(head) {
+                if decode_utf16(head).is_none_or(|text| is_binary(text.as_bytes())) {
+                    return Err(binary());
+                }
+                let decoded = DecodeReaderBytesBuilder::new().strip_bom(true).build(input);
+                let mut input = BufReader::with_capacity(BUFFER_BYTES, decoded);
+                (response.lines, response.more) = page.read(&mut input, path)?;
+            } else if is_binary(head) {
+                return Err(binary());
+            } else {
+                (response.lines, response.more) = page.read(&mut input, path)?;
             }
-            (response.lines, response.more) = page.read(&mut input, path)?;
             response.set_kind(v1::FileKind::Text);
         }
     }
@@ -157,6 +168,20 @@ fn next_line(input: &mut impl BufRead, keep: usize) -> io::Result<(u64, Vec<u8>)
     Ok((taken, line))
 }
 
+/// Whether a file begins with a byte order mark of UTF-16. That of UTF-32 is two zero bytes longer.
+fn is_utf16(head: &[u8]) -> bool {
+    head.starts_with(&[0xfe, 0xff])
+        || head.starts_with(&[0xff, 0xfe]) && !head.starts_with(&[0xff, 0xfe, 0, 0])
+}
+
+/// The text of bytes that begin with a byte order mark of UTF-16; `None`: they do not.
+pub(super) fn decode_utf16(bytes: &[u8]) -> Option<String> {
+    let mut text = vec![];
+    let mut decoded = DecodeReaderBytesBuilder::new().strip_bom(true).build(bytes);
+    (is_utf16(bytes) && decoded.read_to_end(&mut text).is_ok())
+        .then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
 /// A zero byte, or more than three in ten control characters: OpenCode's rule.
 pub(super) fn is_binary(head: &[u8]) -> bool {
     let control = head.iter().filter(|b| **b < 9 || (**b > 13 && **b < 32)).count();
@@ -200,6 +225,25 @@ mod tests {
         check("a\nb", 7, 9, (&[], false));
         check("äöüäöü\nb", 0, 1, (&["äöüäö"], true));
         check("12345\n12345\n1", 0, 9, (&["12345", "12345"], true));
+    }
+
+    #[test]
+    fn utf16_is_decoded_by_its_mark() {
+        let bytes = |mark: &[u8], unit: fn(u16) -> [u8; 2], text: &str| {
+            [mark, &text.encode_utf16().flat_map(unit).collect::<Vec<_>>()].concat()
+        };
+        let text = "IDS_HELLO \"héllo 🚀\"\r\nnext";
+        for file in
+            [bytes(&[0xff, 0xfe], u16::to_le_bytes, text), bytes(&[0xfe, 0xff], u16::to_be_bytes, text)]
+        {
+            assert_eq!(decode_utf16(&file).as_deref(), Some(text));
+            let mut input = BufReader::new(DecodeReaderBytesBuilder::new().strip_bom(true).build(&file[..]));
+            let page = Page { skip: 0, lines: 9, chars: 100, bytes: 1_000 };
+            let (lines, more) = page.read(&mut input, "f").unwrap();
+            assert_eq!((lines, more), (vec!["IDS_HELLO \"héllo 🚀\"".to_owned(), "next".to_owned()], false));
+        }
+        assert_eq!(decode_utf16(b"\xff\xfe\0\0a\0\0\0"), None, "UTF-32");
+        assert_eq!(decode_utf16(b"plain"), None);
     }
 
     #[test]

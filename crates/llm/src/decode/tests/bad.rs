@@ -249,12 +249,16 @@ fn characters_are_split_anywhere_and_broken_ones_end_the_answer() {
 }
 
 #[test]
-fn halves_of_surrogate_pairs_become_a_mark() {
+fn halves_of_surrogate_pairs_are_joined_or_become_a_mark() {
     for protocol in Protocol::ALL {
         let wire = Wire::new(protocol).text(&[r#""a\ud83d""#, r#""\ude00b \ud83d\ude00""#]);
         let (got, outcome) = answer(protocol, &wire.end(stop(protocol)), 3);
         outcome.unwrap();
-        assert_eq!(got.blocks, [Block::Text("a\u{fffd}\u{fffd}b 😀".to_owned())], "{protocol:?}");
+        assert_eq!(got.blocks, [Block::Text("a😀b 😀".to_owned())], "{protocol:?}");
+        let wire = Wire::new(protocol).text(&[r#""a\ud83d""#, r#""b""#]);
+        let (got, outcome) = answer(protocol, &wire.end(stop(protocol)), 3);
+        outcome.unwrap();
+        assert_eq!(got.blocks, [Block::Text("a\u{fffd}b".to_owned())], "{protocol:?}");
         let wire = Wire::new(protocol).call(&["{\"a\":\"\\ud8", "3d\"}"]);
         let (got, outcome) = answer(protocol, &wire.end(stop(protocol)), 3);
         outcome.unwrap();

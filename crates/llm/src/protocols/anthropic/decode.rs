@@ -67,7 +67,8 @@ impl Decoder {
         if self.is_finished() {
             return Ok(());
         }
-        let value = json::parse(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
+        let value =
+            json::parse_event(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
         let kind = value.get("type").and_then(Value::as_str).unwrap_or(event.name.as_str());
         match (kind, &self.state) {
             ("error", _) => Err(classify::from_event(&value)),

@@ -75,7 +75,8 @@ impl Decoder {
         if event.data.trim() == sse::DONE {
             return self.end(events);
         }
-        let value = json::parse(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
+        let value =
+            json::parse_event(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
         if event.name == "error" {
             return Err(classify::from_event(&value));
         }

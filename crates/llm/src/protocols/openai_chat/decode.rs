@@ -45,7 +45,8 @@ impl Decoder {
         if event.data.trim() == sse::DONE {
             return self.done(events);
         }
-        let value = json::parse(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
+        let value =
+            json::parse_event(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
         let error = match event.name.as_str() {
             "error" => Some(classify::from_event(&value)),
             _ => classify::find_error(&value),

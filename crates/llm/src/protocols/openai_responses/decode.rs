@@ -39,7 +39,8 @@ impl Decoder {
         if event.data.trim() == sse::DONE {
             return self.end(events);
         }
-        let value = json::parse(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
+        let value =
+            json::parse_event(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
         let kind = value.get("type").and_then(Value::as_str).unwrap_or(event.name.as_str());
         if kind == "error" {
             return Err(classify::from_event(&value));

@@ -121,6 +121,10 @@ fn preview_metadata(preview: &str) -> Map<String, Value> {
     ])
 }
 
+/// The note below lines with bytes that are no text: the model must not take them for characters of the file.
+const NOT_UTF8: &str = "\n(Where � stands, the file may have bytes that are not UTF-8, for example Latin-1. `edit` does not change such a file: convert it \
+                        first, or change it with a command.)\n";
+
 /// Lines that clients show of a file, as in OpenCode.
 const PREVIEW_LINES: usize = 20;
 /// The sandbox's error code for a file that is not text.
@@ -194,6 +198,9 @@ fn numbered(read: &v1::ReadLinesResponse, first_line: u64) -> String {
     let mut text = String::new();
     for (number, line) in (first_line..).zip(&read.lines) {
         text.push_str(&format!("{number}: {line}\n"));
+    }
+    if read.lines.iter().any(|line| line.contains(char::REPLACEMENT_CHARACTER)) {
+        text.push_str(NOT_UTF8);
     }
     if read.more {
         let next = first_line + read.lines.len() as u64;
