@@ -1,7 +1,11 @@
 //! The lists of hosts that settings allow.
 
 use super::host::HostName;
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    sync::LazyLock,
+};
 
 /// The hosts of each preset, as data. A preset allows whatever its hosts offer: it is no list of methods, because the proxy does not look into TLS.
 static PRESETS: LazyLock<BTreeMap<String, Vec<String>>> =
@@ -125,12 +129,57 @@ impl Pattern {
             Self::Below(parent) => host.is_below(parent),
         }
     }
+
+    /// Whether it fits every host that `other` fits.
+    fn covers(&self, other: &Self) -> bool {
+        match other {
+            Self::Host(host) => self.fits(host),
+            Self::Below(parent) => self == other || self.fits(parent),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => write!(f, "{host}"),
+            Self::Below(parent) => write!(f, "*.{parent}"),
+        }
+    }
+}
+
+/// The hosts of all lists together, as people write them: a host, or `*.` and a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedHosts {
+    /// Those that every list allows.
+    pub allowed: Vec<String>,
+    /// Those that people may allow in addition.
+    pub askable: Vec<String>,
 }
 
 impl AllowLists {
     /// Puts the lists of all levels together.
     pub fn new(lists: Vec<AllowList>) -> Self {
         Self(lists)
+    }
+
+    /// Returns the entries that count in all lists. Presets are their hosts.
+    pub fn hosts(&self) -> ListedHosts {
+        let mut hosts = ListedHosts::default();
+        let mut seen = HashSet::new();
+        let covers = |patterns: &[Pattern], entry: &Pattern| patterns.iter().any(|it| it.covers(entry));
+        for entry in self.0.iter().flat_map(|list| list.allow.iter().chain(&list.ask)) {
+            let name = entry.to_string();
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if self.0.iter().all(|list| covers(&list.allow, entry)) {
+                hosts.allowed.push(name);
+            } else if self.0.iter().all(|list| covers(&list.allow, entry) || covers(&list.ask, entry)) {
+                hosts.askable.push(name);
+            }
+        }
+        hosts
     }
 
     /// Whether every list allows a host.
@@ -189,6 +238,22 @@ mod tests {
         let nothing = AllowLists::new(vec![list("tenant", &[]), list("project", &["pypi.org"])]);
         let refused = Err(HostRefusal::NotListed("tenant"));
         assert_eq!(nothing.check(&host("pypi.org")), refused, "an empty list forbids everything");
+    }
+
+    #[test]
+    fn the_hosts_of_all_levels_are_named() {
+        let hosts = |lists: Vec<AllowList>| {
+            let ListedHosts { allowed, askable } = AllowLists::new(lists).hosts();
+            (allowed.join(" "), askable.join(" "))
+        };
+        let of = |allowed: &str, askable: &str| (allowed.to_owned(), askable.to_owned());
+        assert_eq!(hosts(vec![]), of("", ""));
+        let project = asking("project", &["pypi.org", "*.acme.dev"], &["b.org", "pypi.org"]);
+        assert_eq!(hosts(vec![project.clone()]), of("pypi.org *.acme.dev", "b.org"));
+        let narrower =
+            asking("repository", &["a.acme.dev", "*.x.acme.dev", "evil.com"], &["b.org", "*.acme.dev"]);
+        assert_eq!(hosts(vec![project, narrower]), of("a.acme.dev *.x.acme.dev", "*.acme.dev b.org"));
+        assert!(hosts(vec![list("project", &["preset:pypi"])]).0.contains("files.pythonhosted.org"));
     }
 
     #[test]

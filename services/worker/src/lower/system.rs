@@ -3,11 +3,21 @@
 
 use super::{family::Family, step_context::StepContext};
 use crate::{conversation::structured, repository::guidance};
-use domain::{ids::Timestamp, session::WORKSPACE};
+use domain::{
+    egress::{allow::ListedHosts, host::HostName},
+    ids::Timestamp,
+    session::WORKSPACE,
+};
 use rpc::v1::UnreadFile;
+use std::collections::BTreeSet;
 
 /// The agent's role and way of working.
 const AGENT: &str = include_str!("../prompt/system.txt");
+
+/// Hosts of each kind that the system prompt names: the model reads them at every step. Of further ones it reads the number.
+const SHOWN_HOSTS_MAX: usize = 50;
+/// Files without a source lie in a repository too, so that the session has differences and snapshots.
+const OWN_REPOSITORY: &str = "one that Flotilla made for this session, because the project has none";
 
 /// A person may expect files, because the client that made the project of their directory could not send any.
 const NO_REPOSITORY: &str = "The project of this session has no repository, so its files began empty. If the task needs \
@@ -35,11 +45,36 @@ fn environment(context: &StepContext<'_>) -> String {
     // The day of the prompt, not of the call: every step and every attempt of a turn sends the same text.
     format!(
         "<env>\nModel: {}/{}\nWorking directory: {WORKSPACE}\nRoot of the repository: {WORKSPACE}\n\
-         Is a git repository: yes\nPlatform: linux\nNetwork: off\nDate: {}\n</env>",
+         Is a git repository: {}\nPlatform: linux\nNetwork: {}\nDate: {}\n</env>",
         model.provider_id,
         model.model_id,
+        if context.has_source { "yes" } else { OWN_REPOSITORY },
+        network(&context.permissions.hosts().hosts(), &context.permissions.approved_hosts()),
         date(context.user.time.created),
     )
+}
+
+/// What the commands of the session reach: the hosts of the settings, and those that people have opened.
+fn network(listed: &ListedHosts, opened: &BTreeSet<HostName>) -> String {
+    let ListedHosts { allowed, askable } = listed;
+    let opened = opened.iter().map(ToString::to_string);
+    let open: Vec<String> = allowed.iter().cloned().chain(opened).collect();
+    let open_text = match open.as_slice() {
+        [] => "off: commands reach no host".to_owned(),
+        open => format!("commands reach only these hosts, by the proxy in https_proxy: {}", shown(open)),
+    };
+    let askable: Vec<String> = askable.iter().filter(|host| !open.contains(host)).cloned().collect();
+    match askable.as_slice() {
+        [] => open_text,
+        askable => format!("{open_text}; people may open these if you ask: {}", shown(askable)),
+    }
+}
+
+/// A list of hosts, as far as the model reads it.
+fn shown(hosts: &[String]) -> String {
+    let more = hosts.len().saturating_sub(SHOWN_HOSTS_MAX);
+    let text = hosts.iter().take(SHOWN_HOSTS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more == 0 { text } else { format!("{text} and {more} more") }
 }
 
 /// What the files lack although their repository names it.
@@ -69,6 +104,28 @@ mod tests {
     fn days_are_written_as_dates() {
         assert_eq!(date(Timestamp(1_795_292_980_519)), "2026-11-21");
         assert_eq!(date(Timestamp(i64::MAX)), "unknown");
+    }
+
+    #[test]
+    fn the_model_learns_what_its_commands_reach() {
+        let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let text = |allowed: &[&str], askable: &[&str], opened: &[&str]| {
+            let opened = opened.iter().filter_map(|name| HostName::parse(name).ok()).collect();
+            network(&ListedHosts { allowed: hosts(allowed), askable: hosts(askable) }, &opened)
+        };
+        assert_eq!(text(&[], &[], &[]), "off: commands reach no host");
+        let open = "commands reach only these hosts, by the proxy in https_proxy: ";
+        assert_eq!(text(&["a.org", "*.b.org"], &[], &[]), format!("{open}a.org, *.b.org"));
+        assert_eq!(
+            text(&["a.org"], &["c.org", "d.org"], &["d.org"]),
+            format!("{open}a.org, d.org; people may open these if you ask: c.org")
+        );
+        assert_eq!(
+            text(&[], &["c.org"], &[]),
+            "off: commands reach no host; people may open these if you ask: c.org"
+        );
+        let many: Vec<String> = (0..=SHOWN_HOSTS_MAX).map(|number| format!("h{number}.org")).collect();
+        assert!(shown(&many).ends_with("h49.org and 1 more"));
     }
 
     #[test]
