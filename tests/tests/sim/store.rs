@@ -139,7 +139,6 @@ impl Pair {
                 budget: None,
                 on_ask: Default::default(),
                 tries_environment: false,
-                note: None,
                 key: None,
             };
             store.create_session(tenant, &new, &sample.event(), NOW).await.unwrap();

@@ -3,9 +3,8 @@
 
 use crate::{
     Store, Tx,
-    column::{parse_id, signed},
+    column::parse_id,
     error::{Entity, Error},
-    log::change::Note,
     session::row::{self, Session},
 };
 use domain::{
@@ -48,8 +47,6 @@ pub struct NewSession {
     pub tries_environment: bool,
     /// The common budget of the session and its subtasks; `None`: no limit.
     pub budget: Option<UsdPicos>,
-    /// Its first message, if it begins with a note.
-    pub note: Option<Note>,
     /// The caller's idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -87,7 +84,7 @@ impl Store {
     }
 }
 
-/// Inserts the two rows of a new session, and returns it. The caller writes its first `events` in the same transaction. Returns `None` if the
+/// Inserts the two rows of a new session, and returns it. The caller writes its first event in the same transaction. Returns `None` if the
 /// project is missing or the key was already used.
 ///
 /// # Errors
@@ -96,7 +93,6 @@ pub(crate) async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
     new: &NewSession,
-    events: u64,
 ) -> Result<Option<Session>, Error> {
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
@@ -130,12 +126,11 @@ pub(crate) async fn insert(
     }
     let insert = format!(
         "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
-         select $1, $2, $3, $4, t.epoch_floor from tenant t where t.id = $1 and not {IS_DELETED}"
+         select $1, $2, 1, $3, t.epoch_floor from tenant t where t.id = $1 and not {IS_DELETED}"
     );
     let row = sqlx::query(row::write_and_select(&insert, "", ""))
         .bind(tenant.0)
         .bind(new.id.as_str())
-        .bind(signed(events))
         .bind(new.class.to_i16())
         .fetch_optional(&mut **tx)
         .await?

@@ -68,7 +68,7 @@ impl Store {
         let NewFork { origin, session: new, event_id, before_seq } = fork;
         let mut tx = self.begin(tenant).await?;
         keep(&mut tx, tenant, origin).await?;
-        if creation::insert(&mut tx, tenant, new, 1).await?.is_none() {
+        if creation::insert(&mut tx, tenant, new).await?.is_none() {
             let session = creation::get_existing(&mut tx, tenant, new).await?;
             return Ok(Fork { session, created: None });
         }

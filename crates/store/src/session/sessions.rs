@@ -61,7 +61,7 @@ pub struct Patch {
 }
 
 impl Store {
-    /// Creates a session with its control row, its first event and its note. If the key was already used, returns the session of
+    /// Creates a session with its control row and its first event. If the key was already used, returns the session of
     /// that key and no events.
     ///
     /// # Errors
@@ -74,16 +74,13 @@ impl Store {
         at: Timestamp,
     ) -> Result<(Session, Vec<StoredEvent>), Error> {
         let mut tx = self.begin(tenant).await?;
-        let note: Vec<Event> = new.note.iter().flat_map(|note| note.events(at)).collect();
-        let Some(session) = creation::insert(&mut tx, tenant, new, 1 + note.len() as u64).await? else {
+        let Some(session) = creation::insert(&mut tx, tenant, new).await? else {
             return creation::get_existing(&mut tx, tenant, new).await.map(|session| (session, vec![]));
         };
         let created = Event::SessionCreated(Box::new(session.info.clone()));
         let scope = Scope { tenant, session: &new.id, epoch: 0, at };
-        let note = (1..).zip(note).map(|(number, event)| Change::event(event_id.numbered(number), event));
-        let created = Change::event(event_id.clone(), created);
-        let changes: Vec<Change> = std::iter::once(created).chain(note).collect();
-        let events = projection::project(&mut tx, &scope, &changes, 1).await?;
+        let created = [Change::event(event_id.clone(), created)];
+        let events = projection::project(&mut tx, &scope, &created, 1).await?;
         tx.commit().await?;
         Ok((session, events))
     }

@@ -10,11 +10,32 @@ use domain::{
     project::ProjectDisplay,
     session::Source,
 };
-use sqlx::{AssertSqlSafe, Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 
 const COLUMNS: &str = "id, name, source, shown, created_at, coalesce(updated_at, created_at) as updated_at,
     array(select w.directory from worktree w
            where w.tenant_id = project.tenant_id and w.project_id = project.id order by w.created_at, w.id) as worktrees";
+
+/// The condition of the index `project_with_files`: new sessions of the project have files.
+const HAS_FILES: &str = "source ->> 'from' <> 'empty'";
+
+/// What is around a directory that is itself unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The directories above it.
+    pub above: Vec<String>,
+    /// The name of a project or a worktree that clients list as this directory.
+    pub listed: String,
+}
+
+/// A project around a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SurroundingProject {
+    /// The project.
+    pub project: Project,
+    /// The name, the place or the worktree by which it was found.
+    pub directory: String,
+}
 
 /// A repository (or directory) in a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +65,7 @@ pub struct ProjectCreation {
     pub is_new: bool,
 }
 
-fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
+fn from_row(row: &PgRow) -> Result<Project, Error> {
     let id: String = row.try_get("id")?;
     Ok(Project {
         id: parse_id("project", &id)?,
@@ -185,6 +206,50 @@ impl Store {
         let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name);
         let row = self.statements(tenant).await?.fetch_optional(query).await?;
         row.as_ref().map(from_row).transpose()
+    }
+
+    /// Returns the project of the nearest place above a directory that belongs to one.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_project_around(
+        &self,
+        tenant: TenantId,
+        surroundings: &Surroundings,
+    ) -> Result<Option<SurroundingProject>, Error> {
+        let sql = format!(
+            "with known as (
+               select project_id, place, 1 as rank from project_place where tenant_id = $1 and place = any($2)
+               union all
+               select project_id, directory, 1 from worktree where tenant_id = $1 and directory = any($2)
+               union all
+               select id, name, 1 from project where tenant_id = $1 and name = any($2) and {HAS_FILES}
+               union all
+               select id, name, 2 from project where tenant_id = $1 and name = $3
+               union all
+               select project_id, directory, 2 from worktree where tenant_id = $1 and directory = $3)
+             select {COLUMNS}, known.place from project join known on known.project_id = project.id
+              where project.tenant_id = $1 order by known.rank desc, length(known.place) desc limit 1"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(&surroundings.above);
+        let row = self.statements(tenant).await?.fetch_optional(query.bind(&surroundings.listed)).await?;
+        let project = |row: &PgRow| {
+            Ok(SurroundingProject { project: from_row(row)?, directory: row.try_get("place")? })
+        };
+        row.as_ref().map(project).transpose()
+    }
+
+    /// Returns the name of the project whose sessions have files, if there is exactly one.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_only_project_with_files(&self, tenant: TenantId) -> Result<Option<String>, Error> {
+        let sql =
+            format!("select name from project where tenant_id = $1 and {HAS_FILES} order by name limit 2");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        let [row] = &rows[..] else { return Ok(None) };
+        Ok(Some(row.try_get("name")?))
     }
 
     /// Gives a project places. A place that belonged to another project moves to this one. The directory of a worktree becomes no place: it

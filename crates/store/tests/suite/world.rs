@@ -83,7 +83,6 @@ impl World {
             budget: None,
             on_ask: OnAsk::Park,
             tries_environment: false,
-            note: None,
             key: None,
         }
     }

@@ -3,6 +3,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod agents;
+pub(crate) mod no_files;
 pub(crate) mod options;
 pub(crate) mod parts;
 pub(crate) mod request;

@@ -83,7 +83,6 @@ impl SessionService for Service {
             budget_usd_picos: request.budget_usd_picos,
             on_ask,
             tries_environment: request.tries_environment,
-            note: None,
         };
         respond(create::create(&self.0, &principal, request).await, |session| v1::CreateSessionResponse {
             session: Some(convert::session(session)),

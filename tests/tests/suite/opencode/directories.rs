@@ -11,6 +11,20 @@ use rpc::v1;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
+/// A project with files at a directory, without a remote.
+pub(super) async fn created_at(stack: &Stack, name: &str, directory: &str) -> String {
+    let files = [("a.txt", "from the project")];
+    let bundle = stack.api.upload(&testkit::git::repository(&files).bundle()).await;
+    let from = Some(v1::source::From::BundleId(bundle));
+    let request = v1::CreateProjectRequest {
+        name: name.to_owned(),
+        source: Some(v1::Source { from, revision: String::new() }),
+        place: Some(v1::Place { directory: directory.to_owned(), remote: String::new() }),
+        or_at_place: false,
+    };
+    stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id
+}
+
 /// A source, and the place that it comes from.
 async fn created(stack: &Stack, name: &str, directory: &str) -> v1::Project {
     let bundle =
@@ -60,6 +74,19 @@ async fn a_directory_finds_the_project_whose_source_it_is() {
     );
 }
 
+/// Asserts that a session begins with a note and a prompt, and returns the number of its messages.
+async fn noted(client: &Client, session: &str, note: &str) -> usize {
+    let shown = client.get(&format!("/session/{session}/message")).await;
+    let (first, part) = (&shown[0]["info"], &shown[0]["parts"][0]);
+    assert_eq!(
+        [&first["role"], &part["text"], &part["ignored"], &shown[1]["parts"][0]["text"]],
+        [&json!("user"), &json!(note), &json!(true), &json!("@text hello")]
+    );
+    // `opencode run` prints texts that have ended.
+    assert!(part["time"]["end"].is_number(), "{part}");
+    shown.as_array().unwrap().len()
+}
+
 #[tokio::test]
 async fn reads_create_no_project_and_a_new_one_is_announced() {
     if e2e::is_left_out(&["nats"], "notices come through NATS only") {
@@ -95,19 +122,10 @@ async fn reads_create_no_project_and_a_new_one_is_announced() {
     assert_eq!(toast["properties"]["message"], note);
     // The session shows the note too, and its model reads only the one of the system prompt.
     let first = answer.body["id"].as_str().unwrap();
-    let shown = client.get(&format!("/session/{first}/message")).await;
-    assert_eq!(
-        [
-            &shown[0]["info"]["role"],
-            &shown[0]["parts"][0]["text"],
-            &shown[0]["parts"][0]["ignored"],
-            &shown[1]
-        ],
-        [&json!("user"), &json!(note), &json!(true), &Value::Null]
-    );
     client.prompt(first, "@text hello").await;
+    assert_eq!(noted(&client, first, note).await, 3);
     let mut late = Events::of(&client, "/global/event", "").await;
-    late.until_session("session.idle", first).await;
+    late.until_idle(first).await;
     let texts: Vec<&Value> = late
         .seen
         .iter()
@@ -124,15 +142,70 @@ async fn reads_create_no_project_and_a_new_one_is_announced() {
     assert!(step.contains("@text hello") && !step.contains("/home/me/new"), "{step}");
     let again = client.send(Method::POST, "/session", "").await;
     let second = again.body["id"].as_str().unwrap();
-    assert_eq!(client.get(&format!("/session/{second}/message")).await, json!([]));
-    assert!(again.headers.get("x-flotilla-note").is_none(), "only once");
+    assert_eq!(again.headers["x-flotilla-note"], note, "at each session");
+    client.prompt(second, "@text hello").await;
+    client.prompt(second, "@text again").await;
+    assert_eq!(noted(&client, second, note).await, 5, "once in a session");
     events.until_session("session.created", second).await;
+    let toasts = events.seen.iter().filter(|event| event["type"] == "tui.toast.show");
+    assert_eq!(toasts.count(), 1, "the toast is about the new project");
     let projects = client.get("/project").await;
     let mut names = projects.as_array().unwrap().iter().map(|project| project["worktree"].as_str().unwrap());
     assert!(
         names.clone().any(|name| name == "/home/me/new") && !names.any(|name| name == "default"),
         "{projects}"
     );
+}
+
+#[tokio::test]
+async fn a_client_without_a_directory_gets_the_only_project_with_files() {
+    let stack = Stack::gateway_alone().await;
+    let nowhere = Client::new(&stack, "");
+    let begun = async || {
+        let answer = nowhere.send(Method::POST, "/session", "").await;
+        let directory = answer.body["directory"].as_str().unwrap().to_owned();
+        assert_eq!(nowhere.get("/path").await["directory"], directory);
+        (directory, answer.headers.contains_key("x-flotilla-note"))
+    };
+    assert_eq!(begun().await, ("default".to_owned(), true), "no project has files");
+    Client::new(&stack, "/home/me/scratch").session(json!({})).await;
+    let app = created(&stack, "app", "/home/me/app").await;
+    assert_eq!(begun().await, ("app".to_owned(), false), "the projects without files do not count");
+    assert_eq!(nowhere.get("/project/current").await["id"], app.id);
+    created_at(&stack, "other", "/home/me/other").await;
+    assert_eq!(begun().await, ("default".to_owned(), true), "two projects have files");
+    let stranger = Client { key: stack.other_tenant().await.key, ..nowhere.clone() };
+    assert_eq!(stranger.get("/path").await["directory"], "default", "another tenant has no project");
+}
+
+#[tokio::test]
+async fn a_directory_below_that_of_a_repository_belongs_to_its_project() {
+    let stack = Stack::gateway_alone().await;
+    let app = created(&stack, "app", "/home/me/app").await;
+    let vendor = created_at(&stack, "vendor", "/home/me/app/vendor").await;
+    Client::new(&stack, "/home").session(json!({})).await;
+    let client = Client::new(&stack, "/home/me/app");
+    let fix = client.post("/experimental/worktree", json!({"name": "fix"})).await;
+    for (directory, want) in [
+        ("/home/me/app/src/deep".to_owned(), Some(&app.id)),
+        ("/home/me/app/".to_owned(), Some(&app.id)),
+        ("/home/me/app/vendor/src".to_owned(), Some(&vendor)),
+        ("/app".to_owned(), Some(&app.id)),
+        (format!("/{}", fix["directory"].as_str().unwrap()), Some(&app.id)),
+        ("/home/me/apple".to_owned(), None),
+        ("/home/me".to_owned(), None),
+        ("app/src".to_owned(), None),
+    ] {
+        let client = Client::new(&stack, &directory);
+        let session = client.post("/session", json!({})).await;
+        match want {
+            Some(project) => assert_eq!(session["projectID"], project.as_str(), "{directory}"),
+            None => assert_eq!(session["directory"], directory, "a project of its own"),
+        }
+        let listed = client.get("/session").await.to_string();
+        assert!(listed.contains(session["id"].as_str().unwrap()), "{directory}: {listed}");
+        assert_eq!(client.get("/path").await["directory"], directory);
+    }
 }
 
 /// A client that writes files before the first prompt opens them.

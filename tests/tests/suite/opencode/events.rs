@@ -93,6 +93,17 @@ impl Events {
         self.until(|event| event["type"] == kind && event["properties"]["sessionID"] == session).await
     }
 
+    /// Waits until a session is known to be idle: its turn ended, or the state of a new stream says so.
+    pub(super) async fn until_idle(&mut self, session: &str) {
+        self.until(|event| {
+            let properties = &event["properties"];
+            event["type"] == "session.status"
+                && properties["sessionID"] == session
+                && properties["status"]["type"] == "idle"
+        })
+        .await;
+    }
+
     /// Returns the kinds of the events.
     pub(super) fn kinds(&self) -> BTreeSet<&str> {
         self.seen.iter().map(|event| event["type"].as_str().unwrap()).collect()

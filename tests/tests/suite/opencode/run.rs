@@ -1,6 +1,6 @@
 //! The real `opencode run --attach`.
 
-use super::{client::Client, installed::find_opencode};
+use super::{client::Client, directories::created_at, installed::find_opencode};
 use e2e::{Options, Stack, opencode::OpenCode};
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -13,6 +13,13 @@ match = "look"
 reasoning = "Hm."
 text = "Look:"
 tool = [{ name = "bash", input = { command = "echo hi" } }]
+[[rule.step]]
+text = "Bye."
+
+[[rule]]
+match = "read"
+[[rule.step]]
+tool = [{ name = "bash", input = { command = "cat a.txt" } }]
 [[rule.step]]
 text = "Bye."
 
@@ -47,11 +54,17 @@ async fn opencode_run_prints_what_the_agent_does() {
     let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
     let client = Client::new(&stack, opencode.directory().to_str().unwrap());
     let printed = run(&client, &opencode, "look").await;
-    let want =
+    let steps =
         ["step_start", "text Look:", "tool_use hi", "step_finish", "step_start", "text Bye.", "step_finish"];
-    assert_eq!(printed, want);
+    assert!(printed[0].starts_with("text this session has no files, because the project"), "{printed:?}");
+    assert_eq!(printed[1..], steps);
     let failed = run(&client, &opencode, "fail").await;
     assert!(failed.last().unwrap().starts_with("error "), "{failed:?}");
+
+    // Without `--dir`, it works in the only project with files, which says nothing about missing ones.
+    created_at(&stack, "app", "/home/me/app").await;
+    let read = run(&client, &opencode, "read").await;
+    assert_eq!(read[..2], ["step_start", "tool_use from the project"]);
 
     super::store_settings(&stack, &json!({"permission": {"bash": "ask"}})).await;
     let refused = run(&client, &opencode, "look").await;

@@ -182,7 +182,7 @@ async fn the_tui_shows_a_whole_answer_after_a_cut_stream_and_a_killed_worker() {
     link.set(Rules::default());
     answered(&mut screen, STORY.1).await;
     // The directory was unknown. The toast is gone after five seconds; the note stays in the session.
-    screen.until("the note", |display| flat(display).contains("is new and has no files")).await;
+    screen.until("the note", |display| flat(display).contains("this session has no files")).await;
     say(&mut screen, "greet").await;
     answered(&mut screen, "Hello from the agent.").await;
 

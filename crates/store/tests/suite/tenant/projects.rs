@@ -9,7 +9,7 @@ use futures::future::join_all;
 use store::{
     Page,
     error::{Entity, Error},
-    tenant::projects::ProjectCreation,
+    tenant::projects::{ProjectCreation, Surroundings},
 };
 
 #[tokio::test]
@@ -68,6 +68,58 @@ async fn projects_are_listed_in_pages_and_by_tenant() {
     let page = Page { limit: 2, cursor: Some("sample".to_owned()) };
     assert_eq!(names(world.store.list_projects(world.tenant, &page).await.unwrap()), ["zebra"]);
     assert_eq!(names(world.store.list_projects(other, &Page::default()).await.unwrap()), ["app"]);
+}
+
+/// A source of files.
+fn source() -> Source {
+    Source { origin: Origin::GitUrl("https://example.org/a.git".to_owned()), ..Source::default() }
+}
+
+#[tokio::test]
+async fn the_only_project_with_files_is_found() {
+    let mut world = World::new().await;
+    let (store, tenant, other) = (world.store.clone(), world.tenant, world.sample.tenant());
+    store.create_tenant(other, "second").await.unwrap();
+    let only = async || store.find_only_project_with_files(tenant).await.unwrap();
+    assert_eq!(only().await, None, "the one of the sample has none");
+    for (name, want) in [("app", Some("app")), ("other", None)] {
+        store.create_project(tenant, &world.sample.project(), name, &source()).await.unwrap();
+        assert_eq!(only().await.as_deref(), want, "{name}");
+    }
+    assert_eq!(store.find_only_project_with_files(other).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_project_is_found_by_what_is_around_a_directory() {
+    let mut world = World::new().await;
+    let (store, tenant, other) = (world.store.clone(), world.tenant, world.sample.tenant());
+    store.create_tenant(other, "second").await.unwrap();
+    for (name, files) in [("app", source()), ("/src/named", source()), ("/src/empty", Source::default())] {
+        let id = world.sample.project();
+        store.create_project(tenant, &id, name, &files).await.unwrap();
+        if name == "app" {
+            store.add_project_places(tenant, &id, &["/src".to_owned(), "/src/app".to_owned()]).await.unwrap();
+        }
+    }
+    let found = async |tenant, above: &[&str], listed: &str| {
+        let above = above.iter().map(|&directory| directory.to_owned()).collect();
+        let surroundings = Surroundings { above, listed: listed.to_owned() };
+        let found = store.find_project_around(tenant, &surroundings).await.unwrap();
+        found.map(|found| (found.project.name, found.directory))
+    };
+    let named = |name: &str, directory: &str| Some((name.to_owned(), directory.to_owned()));
+    for (above, listed, want) in [
+        (&["/src", "/src/app", "/src/app/lib"][..], "x", named("app", "/src/app")),
+        (&["/src", "/src/named"], "x", named("/src/named", "/src/named")),
+        (&["/src", "/src/empty"], "x", named("app", "/src")),
+        (&["/srv"], "app", named("app", "app")),
+        (&["/src/named"], "app", named("app", "app")),
+        (&["/srv"], "none", None),
+        (&[], "", None),
+    ] {
+        assert_eq!(found(tenant, above, listed).await, want, "{above:?} {listed}");
+    }
+    assert_eq!(found(other, &["/src/app"], "app").await, None, "another tenant");
 }
 
 #[tokio::test]

@@ -172,7 +172,6 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         budget: origin.budget,
         on_ask: origin.on_ask,
         tries_environment: false,
-        note: None,
         key: None,
     }
 }

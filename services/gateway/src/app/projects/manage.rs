@@ -1,6 +1,9 @@
 //! Creates, reads and changes projects. OpenCode's clients know a project by its name, which to them is a directory.
 
-use super::{place::RepositoryLocation, source};
+use super::{
+    place::{self, RepositoryLocation},
+    source,
+};
 use crate::{
     app::ground::{
         admission, checks,
@@ -27,13 +30,16 @@ use domain::{
 use serde_json::json;
 use std::collections::HashMap;
 use store::tenant::{
-    projects::{Project, ProjectCreation},
+    projects::{Project, ProjectCreation, SurroundingProject},
     worktrees::{SessionArea, Worktree},
 };
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them. HTTP answers 400 to a change that
 /// would make them longer.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
+
+/// The directory of clients that name none, unless exactly one project has files.
+const DEFAULT_DIRECTORY: &str = "default";
 
 /// The source of a project's new sessions, and the place that it comes from.
 #[derive(Debug, Clone, Default)]
@@ -181,7 +187,17 @@ pub(crate) async fn list(
     Ok(List::of(&page, projects, |project| project.name.clone()))
 }
 
-/// Finds the project of a directory: the one of exactly this name, else the one that has it as a worktree, else the one whose source came from it.
+/// Returns the directory of clients that name none: the only project with files, if there is exactly one, else [`DEFAULT_DIRECTORY`].
+///
+/// # Errors
+/// `scope_missing`, `store_unavailable`.
+pub(crate) async fn default_directory(gateway: &Gateway, principal: &Principal) -> Result<String, Error> {
+    let only = gateway.state.store.find_only_project_with_files(principal.tenant(Scope::Read)?).await?;
+    Ok(only.unwrap_or_else(|| DEFAULT_DIRECTORY.to_owned()))
+}
+
+/// Finds the project of a directory: the one of exactly this name, else the one that has it as a worktree, else the one whose source came from it,
+/// else the one that is listed as it in the home directory, else the nearest one that has a directory above it.
 ///
 /// # Errors
 /// `directory_invalid`, `store_unavailable`.
@@ -190,8 +206,23 @@ pub(crate) async fn find_by_directory(
     principal: &Principal,
     directory: &str,
 ) -> Result<Option<Project>, Error> {
+    Ok(find_known(gateway, principal, directory).await?.map(|known| known.project))
+}
+
+async fn find_known(
+    gateway: &Gateway,
+    principal: &Principal,
+    directory: &str,
+) -> Result<Option<SurroundingProject>, Error> {
     check_directory(directory)?;
-    Ok(gateway.state.store.find_project(principal.tenant(Scope::Read)?, directory).await?)
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    if let Some(project) = store.find_project(tenant, directory).await? {
+        return Ok(Some(SurroundingProject { project, directory: directory.to_owned() }));
+    }
+    match place::surroundings(directory) {
+        Some(surroundings) => Ok(store.find_project_around(tenant, &surroundings).await?),
+        None => Ok(None),
+    }
 }
 
 /// A directory that has a project.
@@ -228,10 +259,11 @@ pub(crate) async fn find_directory(
     principal: &Principal,
     directory: &str,
 ) -> Result<Option<ProjectDirectory>, Error> {
-    let Some(project) = find_by_directory(gateway, principal, directory).await? else { return Ok(None) };
-    let is_worktree = project.name != directory && project.worktrees.iter().any(|own| own == directory);
+    let Some(known) = find_known(gateway, principal, directory).await? else { return Ok(None) };
+    let SurroundingProject { project, directory } = known;
+    let is_worktree = project.name != directory && project.worktrees.contains(&directory);
     let worktree = if is_worktree {
-        gateway.state.store.find_worktree(principal.tenant(Scope::Read)?, directory).await?
+        gateway.state.store.find_worktree(principal.tenant(Scope::Read)?, &directory).await?
     } else {
         None
     };
@@ -244,12 +276,12 @@ pub(crate) struct OpenedDirectory {
     pub(crate) project: Project,
     /// The worktree in which the session begins.
     pub(crate) worktree: Option<Worktree>,
-    /// What people should know: the project is new, so its sessions have no files.
+    /// What people should know: the sessions of the project begin without files.
     pub(crate) note: Option<String>,
 }
 
-/// Returns the project of a directory for a new session. An unknown directory becomes a project without a repository, and its
-/// clients are told so, unless the operator refuses unknown directories.
+/// Returns the project of a directory for a new session. An unknown directory becomes a project without a repository, unless the operator
+/// refuses unknown directories. The clients of a project without a repository are told so at each session.
 ///
 /// # Errors
 /// `directory_invalid`, `directory_unknown`, `projects_too_many`, `store_unavailable`.
@@ -258,11 +290,19 @@ pub(crate) async fn open_directory(
     principal: &Principal,
     directory: &str,
 ) -> Result<OpenedDirectory, Error> {
-    if let Some(ProjectDirectory { project, worktree }) =
-        find_directory(gateway, principal, directory).await?
-    {
-        return Ok(OpenedDirectory { project, worktree, note: None });
-    }
+    let found = find_directory(gateway, principal, directory).await?;
+    let ProjectDirectory { project, worktree } = match found {
+        Some(found) => found,
+        None => {
+            ProjectDirectory { project: add_directory(gateway, principal, directory).await?, worktree: None }
+        }
+    };
+    let note = files_note(&project.name, &project.source);
+    Ok(OpenedDirectory { project, worktree, note })
+}
+
+/// Makes an unknown directory a project without a repository, and tells its clients.
+async fn add_directory(gateway: &Gateway, principal: &Principal, directory: &str) -> Result<Project, Error> {
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
     if state.unknown_directories == UnknownDirectories::Refuse {
@@ -277,22 +317,25 @@ pub(crate) async fn open_directory(
     let creation = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
     let ProjectCreation { project, is_new } = creation;
     // Another request may have created it first.
-    if !is_new {
-        return Ok(OpenedDirectory { project, worktree: None, note: None });
+    if is_new {
+        notify_project_updated(state, tenant, &project);
+        if let Some(note) = files_note(&project.name, &project.source) {
+            let command = ClientCommand::warning("New project", &note);
+            notify_clients(state, tenant, &project, principal.reader(), &command);
+        }
     }
-    notify_project_updated(state, tenant, &project);
-    let note = format!(
-        "the project {directory} is new and has no files; `flotilla project update {directory} --repo PATH` gives its next \
-         sessions a repository"
-    );
-    notify_clients(
-        state,
-        tenant,
-        &project,
-        principal.reader(),
-        &ClientCommand::warning("New project", &note),
-    );
-    Ok(OpenedDirectory { project, worktree: None, note: Some(note) })
+    Ok(project)
+}
+
+/// What people should know about a session of a project that begins with this source: it has no files. `None`: it has some.
+pub(crate) fn files_note(project: &str, source: &Source) -> Option<String> {
+    (source.origin == Origin::Empty).then(|| {
+        format!(
+            "this session has no files, because the project {project} has no repository; `--dir PROJECT` chooses one that has \
+             (`flotilla project ls` lists them), and `flotilla project update {project} --repo PATH` gives this one a repository for its next \
+             sessions"
+        )
+    })
 }
 
 /// Checks the name of a directory.

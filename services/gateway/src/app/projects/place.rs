@@ -1,5 +1,5 @@
 //! The places by which clients know a project, in addition to its name. A client of OpenCode names the absolute path of its directory; it finds
-//! the project of exactly this name, else the project whose source came from this directory. The command line also knows the git
+//! the project of exactly this name, else the project whose source came from this directory or from one above it. The command line also knows the git
 //! remote of a directory, and finds the project whose source has the same one.
 
 use crate::ground::{error::Error, invalid::Invalid};
@@ -7,6 +7,7 @@ use domain::{
     limits,
     session::{Origin, Source, repository_name},
 };
+use store::tenant::projects::Surroundings;
 
 /// Longest URL of a remote; bytes. Beyond it: `directory_invalid`.
 const REMOTE_BYTES_MAX: usize = 2_048;
@@ -47,6 +48,16 @@ impl RepositoryLocation {
         let directory = Some(directory.clone()).filter(|directory| !directory.is_empty());
         Ok(directory.into_iter().chain(repository_name(remote)).chain(of_source).collect())
     }
+}
+
+/// What is around an unknown directory: the directories above it, and the project or worktree that is listed as `/NAME`. `None`: it is no
+/// absolute path.
+pub(super) fn surroundings(directory: &str) -> Option<Surroundings> {
+    let listed = directory.strip_prefix('/')?.trim_end_matches('/').to_owned();
+    let whole = directory.trim_end_matches('/');
+    let above = whole.match_indices('/').filter(|(at, _)| *at > 0).map(|(at, _)| whole[..at].to_owned());
+    let itself = (whole.len() < directory.len() && !whole.is_empty()).then(|| whole.to_owned());
+    Some(Surroundings { above: above.chain(itself).collect(), listed })
 }
 
 /// A remote as pushes use it, without a user or a password: `https://host/path`, or `ssh://git@host/path`, which means the same repository over https. `None`
@@ -98,6 +109,23 @@ mod tests {
             assert_eq!(claimed_remote(url).as_deref(), want, "{url}");
         }
         assert_eq!(claimed_remote(&format!("https://h/{}", "a".repeat(REMOTE_BYTES_MAX))), None);
+    }
+
+    #[test]
+    fn the_surroundings_of_a_directory_are_all_directories_above_it() {
+        for (directory, above, listed) in [
+            ("/home/me/app/src", &["/home", "/home/me", "/home/me/app"][..], "home/me/app/src"),
+            ("/app/", &["/app"], "app"),
+            ("/app", &[], "app"),
+            ("/", &[], ""),
+        ] {
+            let want = Surroundings {
+                above: above.iter().map(|&it| it.to_owned()).collect(),
+                listed: listed.to_owned(),
+            };
+            assert_eq!(surroundings(directory), Some(want), "{directory}");
+        }
+        assert_eq!(surroundings("app/src"), None, "no path of a machine");
     }
 
     #[test]

@@ -3,11 +3,7 @@
 use super::budget;
 use crate::{
     app::{
-        ground::{
-            admission, checks,
-            gateway::Gateway,
-            note::{NoteContext, note},
-        },
+        ground::{admission, checks, gateway::Gateway},
         projects::{manage, source},
         prompts::{
             agents::{self, AgentUse},
@@ -26,7 +22,7 @@ use crate::{
     streams::notices::ClientCommand,
 };
 use domain::{
-    conversation::{message::ModelRef, part::Text, title},
+    conversation::{message::ModelRef, title},
     ids::{EventId, ProjectId, SessionId, TenantId},
     limits,
     policy::{
@@ -72,8 +68,6 @@ pub(crate) struct SessionRequest {
     pub(crate) on_ask: OnAsk,
     /// Whether it works with the environment that its repository proposes, although no admin has allowed it. Only an admin may say so.
     pub(crate) tries_environment: bool,
-    /// What the session tells people at its beginning. Its model does not see it.
-    pub(crate) note: Option<String>,
 }
 
 impl SessionRequest {
@@ -99,7 +93,6 @@ impl SessionRequest {
             budget_usd_picos: 0,
             on_ask: OnAsk::default(),
             tries_environment: false,
-            note: None,
         }
     }
 }
@@ -176,8 +169,6 @@ pub(crate) async fn create(
     let model = model.ok_or_else(|| Invalid::ModelUnknown.because("no model is configured"))?;
     let id = id.unwrap_or_else(|| state.id(SessionId::make));
     let agent = if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent };
-    let context = NoteContext { session: &id, agent: &agent, model: model.clone() };
-    let note = request.note.map(|text| note(state, context, Text::note(text)));
     let new = NewSession {
         project_id: request.project,
         worktree_id: request.worktree.map(|worktree| worktree.id),
@@ -196,7 +187,6 @@ pub(crate) async fn create(
         budget: budget::amount(request.budget_usd_picos)?,
         on_ask: request.on_ask,
         tries_environment: request.tries_environment,
-        note,
         key,
     };
     let event = state.id(EventId::make);

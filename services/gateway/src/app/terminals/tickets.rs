@@ -30,7 +30,7 @@ pub(crate) struct Redemption {
     pub(crate) key: Option<KeySha256>,
 }
 
-/// Issues a ticket for a terminal and the directory that the client names.
+/// Issues a ticket for a terminal and the directory that the client names; an empty one: none.
 ///
 /// # Errors
 /// `tickets_unavailable`.

@@ -23,7 +23,7 @@ const DIRECTORY: &str = "x-opencode-directory";
 #[derive(Debug, Clone)]
 pub(in crate::http) struct Caller {
     pub(in crate::http) principal: Principal,
-    /// The name of a project, usually a directory on the client's machine. `None`: the default project.
+    /// The name of a project, usually a directory on the client's machine. `None`: the client names none.
     pub(in crate::http) directory: Option<String>,
     /// Whether the user agent is a program of OpenCode.
     pub(in crate::http) is_opencode: bool,
@@ -61,14 +61,6 @@ impl FromRequestParts<Gateway> for Caller {
         let is_opencode = agent.is_some_and(|agent| agent.starts_with("opencode/"));
         let taken = TakenRoom::of(&parts.extensions);
         Ok(Self { principal, directory: query.directory(parts), is_opencode, taken })
-    }
-}
-
-impl Caller {
-    /// The note that the first session of a new project begins with. A person reads a session in OpenCode's own programs; another program would
-    /// take the note for a prompt.
-    pub(in crate::http) fn session_note(&self, note: Option<&String>) -> Option<String> {
-        note.filter(|_| self.is_opencode).cloned()
     }
 }
 

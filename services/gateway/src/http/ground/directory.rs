@@ -9,10 +9,8 @@ use axum::{
     http::{HeaderName, HeaderValue},
     response::AppendHeaders,
 };
+use std::borrow::Cow;
 use store::tenant::projects::Project;
-
-/// The project of clients that name no directory.
-const DEFAULT: &str = "default";
 
 /// The header that tells what people should know about the answer.
 const NOTE: HeaderName = HeaderName::from_static("x-flotilla-note");
@@ -25,25 +23,21 @@ pub(in crate::http) fn with_note(
     Some(AppendHeaders([(NOTE, value)]))
 }
 
-/// The name of the project of a directory.
-///
-/// # Errors
-/// `directory_invalid`.
-pub(in crate::http) fn project_name(directory: Option<&str>) -> Result<&str> {
-    let name = directory.unwrap_or(DEFAULT);
-    manage::check_directory(name)?;
-    Ok(name)
-}
-
 impl Caller {
-    /// The name of the caller's project.
-    pub(in crate::http) fn project_name(&self) -> Result<&str> {
-        project_name(self.directory.as_deref())
+    /// The directory that the caller names, else [`manage::default_directory`].
+    pub(in crate::http) async fn directory(&self, gateway: &Gateway) -> Result<Cow<'_, str>> {
+        match &self.directory {
+            Some(directory) => {
+                manage::check_directory(directory)?;
+                Ok(Cow::Borrowed(directory))
+            }
+            None => Ok(Cow::Owned(manage::default_directory(gateway, &self.principal).await?)),
+        }
     }
 
     /// The project of the directory, if there is one.
     pub(in crate::http) async fn find_project(&self, gateway: &Gateway) -> Result<Option<Project>> {
-        Ok(manage::find_by_directory(gateway, &self.principal, self.project_name()?).await?)
+        Ok(manage::find_by_directory(gateway, &self.principal, &self.directory(gateway).await?).await?)
     }
 
     /// The directory with its project, if it has one.
@@ -51,11 +45,11 @@ impl Caller {
         &self,
         gateway: &Gateway,
     ) -> Result<Option<ProjectDirectory>> {
-        Ok(manage::find_directory(gateway, &self.principal, self.project_name()?).await?)
+        Ok(manage::find_directory(gateway, &self.principal, &self.directory(gateway).await?).await?)
     }
 
     /// The project of the directory, for a new session. An unknown directory becomes a new project without a repository.
     pub(in crate::http) async fn open_project(&self, gateway: &Gateway) -> Result<OpenedDirectory> {
-        Ok(manage::open_directory(gateway, &self.principal, self.project_name()?).await?)
+        Ok(manage::open_directory(gateway, &self.principal, &self.directory(gateway).await?).await?)
     }
 }

@@ -212,8 +212,8 @@ async fn merged(gateway: &Gateway, caller: &Caller) -> Result<Settings> {
 }
 
 /// The client's directory in its own terms. Tools name files below `/workspace`.
-pub(in crate::http) async fn path(caller: Caller) -> Result<Json<Value>> {
-    let directory = caller.project_name()?;
+pub(in crate::http) async fn path(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
+    let directory = caller.directory(&gateway).await?;
     Ok(Json(json!({"home": "/", "state": "/", "config": "/", "worktree": directory, "directory": directory})))
 }
 

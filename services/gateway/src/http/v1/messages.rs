@@ -8,6 +8,7 @@ use crate::{
         history::messages::{self, Extent},
         prompts::{
             accept::{self, Receipt},
+            no_files,
             request::{PromptPart, PromptRequest},
             turn::{self, TurnAnswers},
         },
@@ -244,6 +245,10 @@ pub(in crate::http) async fn accept(
                 *url = format!("file://{WORKSPACE}{rest}");
             }
         }
+    }
+    // A person reads a session in OpenCode's own programs. Another program would take the note for a prompt.
+    if caller.is_opencode {
+        no_files::tell(gateway, &caller.principal, session).await?;
     }
     let receipt = accept::accept(gateway, &caller.principal, session, request).await?;
     // The request may wait for the end of its turn.

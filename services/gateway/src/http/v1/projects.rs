@@ -23,13 +23,14 @@ use store::tenant::projects::Project;
 pub(in crate::http) async fn id_of_directory(gateway: &Gateway, caller: &Caller) -> Result<ProjectId> {
     Ok(match caller.find_project(gateway).await? {
         Some(project) => project.id,
-        None => future_id(caller)?,
+        None => future_id(gateway, caller).await?,
     })
 }
 
 /// The id that the project of a directory will have.
-fn future_id(caller: &Caller) -> Result<ProjectId> {
-    Ok(directory_project::id_of(caller.principal.tenant(Scope::Read)?, caller.project_name()?))
+async fn future_id(gateway: &Gateway, caller: &Caller) -> Result<ProjectId> {
+    let tenant = caller.principal.tenant(Scope::Read)?;
+    Ok(directory_project::id_of(tenant, &caller.directory(gateway).await?))
 }
 
 /// The project of the directory.
@@ -40,12 +41,12 @@ pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Cal
             let mut json = project_json(&project);
             // The directory of the project, under the name that the client uses.
             if worktree.is_none() {
-                json["worktree"] = caller.project_name()?.into();
+                json["worktree"] = caller.directory(&gateway).await?.into();
             }
             json
         }
         None => json!({
-            "id": future_id(&caller)?, "worktree": caller.project_name()?, "time": {"created": 0, "updated": 0},
+            "id": future_id(&gateway, &caller).await?, "worktree": caller.directory(&gateway).await?, "time": {"created": 0, "updated": 0},
             "sandboxes": none,
         }),
     }))
@@ -94,9 +95,11 @@ pub(in crate::http) async fn directories(
 ) -> Result<Json<Value>> {
     let (own, worktrees) = match caller.find_directory(&gateway).await? {
         Some(ProjectDirectory { project, worktree: None }) if project.id.as_str() == id => {
-            (caller.project_name()?.to_owned(), project.worktrees)
+            (caller.directory(&gateway).await?.into_owned(), project.worktrees)
         }
-        None if future_id(&caller)?.as_str() == id => (caller.project_name()?.to_owned(), vec![]),
+        None if future_id(&gateway, &caller).await?.as_str() == id => {
+            (caller.directory(&gateway).await?.into_owned(), vec![])
+        }
         Some(_) | None => {
             let project = get(&gateway, &caller, &id).await?;
             (project.name, project.worktrees)

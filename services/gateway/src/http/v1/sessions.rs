@@ -246,7 +246,6 @@ pub(in crate::http) async fn create(
         variant: body.model.as_ref().map(|model| model.variant().to_owned()).unwrap_or_default(),
         model: body.model.and_then(Model::chosen),
         rules: Rules(body.permission.into_iter().map(rule).collect::<Result<_>>()?),
-        note: caller.session_note(note.as_ref()),
         worktree,
         ..SessionRequest::of(project.id)
     };

@@ -40,7 +40,8 @@ pub(in crate::http) async fn create(
     Body(CreateBody { name, start_command }): Body<CreateBody>,
 ) -> Result<Json<Value>> {
     let request = WorktreeRequest { name, start_command };
-    let project = worktrees::get_project(&gateway, &caller.principal, caller.project_name()?).await?;
+    let project =
+        worktrees::get_project(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
     let created = worktrees::create(&gateway, &caller.principal, &project, &request).await?;
     let Worktree { name, branch, directory, .. } = created;
     Ok(Json(json!({"name": name, "branch": branch, "directory": directory})))
@@ -52,7 +53,8 @@ pub(in crate::http) async fn remove(
     caller: Caller,
     Body(DirectoryBody { directory }): Body<DirectoryBody>,
 ) -> Result<Json<bool>> {
-    let project = worktrees::get_project(&gateway, &caller.principal, caller.project_name()?).await?;
+    let project =
+        worktrees::get_project(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
     worktrees::remove(&gateway, &caller.principal, &project, &directory).await?;
     Ok(Json(true))
 }
@@ -63,7 +65,8 @@ pub(in crate::http) async fn reset(
     caller: Caller,
     Body(DirectoryBody { directory }): Body<DirectoryBody>,
 ) -> Result<Json<bool>> {
-    let project = worktrees::get_project(&gateway, &caller.principal, caller.project_name()?).await?;
+    let project =
+        worktrees::get_project(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
     worktrees::reset(&gateway, &caller.principal, &project, &directory).await?;
     Ok(Json(true))
 }

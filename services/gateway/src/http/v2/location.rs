@@ -113,7 +113,7 @@ pub(super) async fn one(gateway: &Gateway, caller: &Caller, data: Value) -> Resu
 }
 
 async fn location(gateway: &Gateway, caller: &Caller) -> Result<Value> {
-    let directory = caller.project_name()?;
+    let directory = caller.directory(gateway).await?;
     let project = id_of_directory(gateway, caller).await?;
     Ok(json!({"directory": directory, "project": {"id": project, "directory": directory}}))
 }

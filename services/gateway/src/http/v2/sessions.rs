@@ -77,7 +77,6 @@ pub(in crate::http) async fn create(
         variant: body.model.as_ref().map(|model| model.variant().to_owned()).unwrap_or_default(),
         model: body.model.and_then(Model::chosen),
         id: body.id,
-        note: caller.session_note(opened.note.as_ref()),
         worktree: opened.worktree,
         ..SessionRequest::of(opened.project.id)
     };

@@ -2,6 +2,8 @@
 //! of a whole tenant without a cursor, such as the TUI, first gets the current state, which replaces whatever a cut stream lost. Deltas
 //! always continue the text that the client has (`texts`).
 
+mod states;
+
 use super::{
     frame::{FrameScope, HEARTBEAT, sse_frame},
     legacy::{self, Shapes, ShapesQuery},
@@ -10,19 +12,11 @@ use super::{
 };
 use crate::{
     app::{
-        events::{
-            snapshot::{self, RecentRange, SessionSnapshot},
-            subscribe::{self, JoinedFeed},
-        },
+        events::subscribe::{self, JoinedFeed},
         ground::gateway::Gateway,
     },
     auth::principal::Principal,
-    ground::{
-        error::Error,
-        room::{PAGE_BYTES, StreamRoom},
-        state::now,
-        taken_room::HeldRoom,
-    },
+    ground::{error::Error, room::StreamRoom, state::now, taken_room::HeldRoom},
     http::{
         ground::{
             caller::Caller,
@@ -50,12 +44,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
-use domain::{
-    conversation::request::Id,
-    event::{Status, StoredEvent},
-    ids::{SessionId, Timestamp},
-    limits,
-};
+use domain::{event::StoredEvent, ids::SessionId, limits};
 use serde_json::{Value, json};
 use std::{borrow::Cow, collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use store::{log::feed::Horizon, tenant::worktrees::SessionArea};
@@ -64,13 +53,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Sessions whose state a new stream gets. It gets no state of the others.
-const STATE_SESSIONS_MAX: u32 = 20;
-/// Such a session is active, or changed within this time; milliseconds. A client that was away for longer starts
-/// again.
-const STATE_WITHIN_MS: i64 = 10 * 60 * 1_000;
-/// Messages of the newest turn that are part of the state. Older ones are not sent.
-const STATE_MESSAGES_MAX: u32 = 50;
 /// Sessions that a resumed stream catches up on. Beyond that it gets the current state.
 const RESUMED_SESSIONS_MAX: usize = 1_000;
 
@@ -217,9 +199,12 @@ impl Stream {
         }
         match self.view.form.wrapping {
             Wrapping::Bare | Wrapping::WithDirectory | Wrapping::Native if resumes => self.resume(now).await,
-            // `run` subscribes to a directory before it sends the prompt. It would exit at a report that its session is idle,
-            // and would print repeated items twice.
-            Wrapping::Bare | Wrapping::Native => self.send_requests().await,
+            // `run` would exit at a report that its session is idle, and would print repeated items twice.
+            Wrapping::Bare => {
+                self.send_notes().await?;
+                self.send_requests().await
+            }
+            Wrapping::Native => self.send_requests().await,
             Wrapping::WithDirectory => self.send_states().await,
         }
     }
@@ -328,63 +313,6 @@ impl Stream {
             event.properties = json!({"sessionID": session, "part": part, "time": now()}).to_string();
         }
         event
-    }
-
-    /// Sends the state of the sessions that are active or changed recently, as the events that would have led to it.
-    async fn send_states(&mut self) -> Sent {
-        let since = Timestamp(now().0 - STATE_WITHIN_MS);
-        let range = RecentRange { area: self.area().cloned(), since, limit: STATE_SESSIONS_MAX };
-        let recent = snapshot::list_recent(&self.gateway, &self.principal, &range).await?;
-        for recent in recent.into_iter().rev() {
-            self.held = Some(self.room.take(PAGE_BYTES).await?);
-            let (session, messages_max) = (&recent.session, STATE_MESSAGES_MAX);
-            let snapshot = snapshot::find(&self.gateway, &self.principal, session, messages_max).await?;
-            if let Some(snapshot) = snapshot {
-                self.send_state(snapshot, &recent.status).await?;
-            }
-            self.held = None;
-        }
-        self.send_requests().await
-    }
-
-    /// Sends the open requests to people.
-    async fn send_requests(&mut self) -> Sent {
-        let open = snapshot::list_requests(&self.gateway, &self.principal, self.area()).await?;
-        for open in open {
-            let kind = match open.request.request.id {
-                Id::Permission(_) => "permission.asked",
-                Id::Question(_) => "question.asked",
-            };
-            let scope = FrameScope::Directory(&open.directory);
-            self.send_event(kind, open.request.request.to_json(), scope).await?;
-        }
-        Ok(())
-    }
-
-    async fn send_state(&mut self, snapshot: SessionSnapshot, status: &Status) -> Sent {
-        let SessionSnapshot { head, info, directory, turn, todos } = snapshot;
-        let (session, scope) = (&info.id, FrameScope::Directory(&directory));
-        let updated = json!({"sessionID": session, "info": shape::session(&info, &directory.name)});
-        self.send_event("session.updated", updated, scope).await?;
-        for entry in turn {
-            let message = json!({"sessionID": session, "info": shape::message(&entry.message)});
-            self.send_event("message.updated", message, scope).await?;
-            let at = shape::created_at(&entry.message);
-            for (_, part) in entry.parts {
-                let part = self.texts.complete(part);
-                let properties = json!({"sessionID": session, "part": shape::part(&part, at), "time": now()});
-                self.send_event("message.part.updated", properties, scope).await?;
-            }
-        }
-        if !todos.is_null() {
-            self.send_event("todo.updated", json!({"sessionID": session, "todos": todos}), scope).await?;
-        }
-        self.send_event("session.status", json!({"sessionID": session, "status": status}), scope).await?;
-        if *status == Status::Idle {
-            self.send_event("session.idle", json!({"sessionID": session}), scope).await?;
-        }
-        self.seen.insert(session.clone(), head);
-        Ok(())
     }
 
     async fn send_update(&self, update: &Update) -> Sent {

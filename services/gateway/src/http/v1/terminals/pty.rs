@@ -19,7 +19,6 @@ use crate::{
     ground::{entity::Entity, error::Error},
     http::ground::{
         caller::{self, Caller},
-        directory,
         input::{Body, Path, Query},
         refusal::{RequestPart, Result},
     },
@@ -109,9 +108,8 @@ pub(in crate::http) async fn create(
     let session = match newest {
         Some(session) => session,
         None => {
-            let OpenedDirectory { project, worktree, note } = caller.open_project(&gateway).await?;
-            let note = caller.session_note(note.as_ref());
-            let request = SessionRequest { note, worktree, ..SessionRequest::of(project.id) };
+            let OpenedDirectory { project, worktree, .. } = caller.open_project(&gateway).await?;
+            let request = SessionRequest { worktree, ..SessionRequest::of(project.id) };
             create::create(&gateway, &caller.principal, request).await?.info.id
         }
     };
@@ -169,7 +167,8 @@ pub(in crate::http) async fn connect_token(
     }
     let (host, id) = of_caller(&gateway, &caller, &pty).await?;
     host.get(&id).await?;
-    let ticket = tickets::issue(&gateway, &caller.principal, &id, caller.project_name()?).await?;
+    let directory = caller.directory.as_deref().unwrap_or_default();
+    let ticket = tickets::issue(&gateway, &caller.principal, &id, directory).await?;
     Ok(Json(json!({"ticket": ticket, "expires_in": TICKET_LIFE_S})))
 }
 
@@ -183,9 +182,8 @@ pub(in crate::http) async fn connect(
 ) -> Result<Response> {
     let (host, id, key) = match &query.ticket {
         Some(ticket) => {
-            let directory = caller::directory(&parts)?;
-            let directory = directory::project_name(directory.as_deref())?;
-            let redeemed = tickets::redeem(&gateway, ticket, &pty, directory).await?;
+            let directory = caller::directory(&parts)?.unwrap_or_default();
+            let redeemed = tickets::redeem(&gateway, ticket, &pty, &directory).await?;
             port::vouch(&parts.extensions);
             (redeemed.host, redeemed.terminal, redeemed.key)
         }
