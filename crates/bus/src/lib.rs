@@ -7,6 +7,7 @@ pub mod error;
 pub mod feed;
 pub mod queue;
 pub mod tickets;
+pub mod visits;
 pub mod warm_up;
 
 mod hints;

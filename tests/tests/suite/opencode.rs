@@ -21,6 +21,7 @@ mod strangers;
 mod streams;
 mod tui;
 mod variants;
+mod visits;
 mod waits;
 mod worktrees;
 

@@ -164,6 +164,29 @@ impl Store {
         rows.iter().map(row::from_row).collect()
     }
 
+    /// Returns those of these sessions that belong to an area, in any order.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_sessions(
+        &self,
+        tenant: TenantId,
+        area: &SessionArea,
+        ids: &[SessionId],
+    ) -> Result<Vec<Session>, Error> {
+        let in_area = row::in_area(Some(area), "$4");
+        let query = sqlx::query(row::select_page(
+            &format!("s.tenant_id = $1 and {in_area} and s.id = any($3)"),
+            "s.id",
+        ))
+        .bind(tenant.0)
+        .bind(area.project.as_str())
+        .bind(ids.iter().map(SessionId::as_str).collect::<Vec<_>>())
+        .bind(area.worktree.as_ref().map(WorktreeId::as_str));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        rows.iter().map(row::from_row).collect()
+    }
+
     /// Lists the children of a session, oldest first. The cursor is `<created_at in ms>.<id>` of the last one. Neither
     /// value ever changes, so the pages show each child once even while the children work.
     ///

@@ -37,6 +37,11 @@ impl Origins {
     }
 }
 
+/// Whether a browser sent the request for a page.
+pub(crate) fn is_of_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN) || headers.contains_key(FETCH_SITE)
+}
+
 /// Whether the page is on the user's machine: a local server, or an app of OpenCode.
 fn is_of_this_machine(origin: &str) -> bool {
     let Some((scheme, host)) = scheme_and_host(origin) else { return false };

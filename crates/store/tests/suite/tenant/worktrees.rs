@@ -143,6 +143,13 @@ async fn sessions_forks_and_subtasks_belong_to_a_worktree_until_it_begins_anew()
     assert_eq!(sessions(&world, &area).await, sorted([&root, &copy.id, below]));
     let whole = SessionArea::from(fix.project.clone());
     assert_eq!(sessions(&world, &whole).await, sorted([&root, &copy.id, below, &outside]));
+    let of = async |area: &SessionArea| {
+        let found = world.store.find_sessions(tenant, area, &[root.clone(), outside.clone()]).await.unwrap();
+        let mut ids: Vec<SessionId> = found.into_iter().map(|session| session.info.id).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!((of(&area).await, of(&whole).await), (vec![root.clone()], sorted([&root, &outside])));
     let window = Window { since: Some(Timestamp(0)), limit: 10 };
     assert_eq!(world.store.list_recent(tenant, Some(&area), window).await.unwrap().len(), 3);
     assert_eq!(world.store.list_recent(tenant, Some(&whole), window).await.unwrap().len(), 4);

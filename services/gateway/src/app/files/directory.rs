@@ -1,6 +1,6 @@
 //! Reads and patches the files of a directory through the sandbox.
 
-use super::workspace;
+use super::{visits, workspace};
 use crate::{
     app::{
         ground::gateway::Gateway,
@@ -39,7 +39,7 @@ const SKILL_BYTES_MAX: u32 = 64 * 1024;
 /// Skills that are read at the same time.
 const SKILLS_AT_ONCE: usize = 4;
 
-/// The files of the newest root session of a directory.
+/// The files of a directory: those of the session that the client last worked with there, else of the newest root session.
 pub(crate) struct DirectoryFiles {
     state: State,
     tenant: TenantId,
@@ -78,14 +78,19 @@ impl DirectoryFiles {
         area: &SessionArea,
     ) -> Result<Option<Self>, Error> {
         let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
-        let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
-        let page = Page { limit: 1, cursor: None };
-        let newest = state.store.list_sessions(tenant, &filter, &page).await?.pop();
-        Ok(newest.map(|session| Self { state: state.clone(), tenant, session }))
+        let session = match visits::list(gateway, principal, area).await?.into_iter().next() {
+            Some(visited) => Some(visited),
+            None => {
+                let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
+                let page = Page { limit: 1, cursor: None };
+                state.store.list_sessions(tenant, &filter, &page).await?.pop()
+            }
+        };
+        Ok(session.map(|session| Self { state: state.clone(), tenant, session }))
     }
 
-    /// Finds the files to complete names and to search: those of the newest session whose files are open, because a new session has
-    /// none before its first call. `None` if the directory has no session.
+    /// Finds the files to complete names and to search: those of the session that the client last worked with and whose files are open, else of the
+    /// newest such session, because a new session has none before its first call. `None` if the directory has no session.
     ///
     /// # Errors
     /// `store_unavailable`.
@@ -95,7 +100,12 @@ impl DirectoryFiles {
         area: &SessionArea,
     ) -> Result<Option<Self>, Error> {
         let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
-        match newest_open(state, tenant, area).await? {
+        let visited = visits::list(gateway, principal, area).await?;
+        let open = match visited.into_iter().find(|session| session.has_workspace) {
+            Some(visited) => Some(visited),
+            None => newest_open(state, tenant, area).await?,
+        };
+        match open {
             Some(session) => Ok(Some(Self { state: state.clone(), tenant, session })),
             None => Self::find(gateway, principal, area).await,
         }

@@ -3,9 +3,9 @@
 
 use super::{query, refusal::Refusal};
 use crate::{
-    app::ground::gateway::Gateway,
+    app::{files::visits, ground::gateway::Gateway},
     auth::{client, keys::Credentials, live_keys::RequestKey, principal::Principal},
-    ground::{scope::Scope, taken_room::TakenRoom},
+    ground::{origin, scope::Scope, taken_room::TakenRoom},
 };
 use axum::{
     extract::FromRequestParts,
@@ -13,7 +13,11 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chassis::port;
-use domain::{ids::TenantId, text::percent_decode};
+use domain::{
+    ids::{SessionId, TenantId},
+    text::percent_decode,
+};
+use futures::future::join;
 use serde::Deserialize;
 
 /// Names the directory of a request, if the query does not.
@@ -27,6 +31,8 @@ pub(in crate::http) struct Caller {
     pub(in crate::http) directory: Option<String>,
     /// Whether the user agent is a program of OpenCode.
     pub(in crate::http) is_opencode: bool,
+    /// Whether a browser sent the request for a page, such as OpenCode's web app.
+    pub(in crate::http) is_page: bool,
     /// The room that the request and its answer take.
     pub(in crate::http) taken: TakenRoom,
 }
@@ -60,7 +66,30 @@ impl FromRequestParts<Gateway> for Caller {
         let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
         let is_opencode = agent.is_some_and(|agent| agent.starts_with("opencode/"));
         let taken = TakenRoom::of(&parts.extensions);
-        Ok(Self { principal, directory: query.directory(parts), is_opencode, taken })
+        let is_page = origin::is_of_page(&parts.headers);
+        Ok(Self { principal, directory: query.directory(parts), is_opencode, is_page, taken })
+    }
+}
+
+impl Caller {
+    /// Notes that the client works with a session, while it does something else.
+    pub(in crate::http) async fn visiting<T>(
+        &self,
+        gateway: &Gateway,
+        session: &SessionId,
+        work: impl Future<Output = T>,
+    ) -> T {
+        join(work, visits::note(gateway, &self.principal, session)).await.0
+    }
+
+    /// As [`Caller::visiting`], for a read of messages. A page reads those of sessions that it does not show as well, to show them faster later.
+    pub(in crate::http) async fn reading<T>(
+        &self,
+        gateway: &Gateway,
+        session: &SessionId,
+        work: impl Future<Output = T>,
+    ) -> T {
+        if self.is_page { work.await } else { self.visiting(gateway, session, work).await }
     }
 }
 

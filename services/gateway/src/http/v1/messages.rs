@@ -250,7 +250,8 @@ pub(in crate::http) async fn accept(
     if caller.is_opencode {
         no_files::tell(gateway, &caller.principal, session).await?;
     }
-    let receipt = accept::accept(gateway, &caller.principal, session, request).await?;
+    let accepted = accept::accept(gateway, &caller.principal, session, request);
+    let receipt = caller.visiting(gateway, session, accepted).await?;
     // The request may wait for the end of its turn.
     caller.taken.give_back();
     Ok(receipt)
@@ -321,7 +322,8 @@ pub(in crate::http) async fn list(
     let extent = if limit.is_some() { Extent::OnePage } else { Extent::WholeAnswer };
     let limit = Some(limit.unwrap_or(limits::PAGE_MAX).min(limits::PAGE_MAX));
     let page = PageRequest { limit, cursor };
-    let list = messages::list(&gateway, &caller.principal, &session, page, extent).await?;
+    let list = messages::list(&gateway, &caller.principal, &session, page, extent);
+    let list = caller.reading(&gateway, &session, list).await?;
     let headers = list.next.map(|next| next_page(&uri, &next)).unwrap_or_default();
     // Each entry is dropped once its JSON is there.
     let entries: Vec<Value> = list.entries.into_iter().map(|entry| shape::entry(&entry)).collect();

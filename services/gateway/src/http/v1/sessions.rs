@@ -250,7 +250,8 @@ pub(in crate::http) async fn create(
         ..SessionRequest::of(project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    let view = show(&gateway, &caller, &session.info.id).await?;
+    let id = &session.info.id;
+    let view = caller.visiting(&gateway, id, show(&gateway, &caller, id)).await?;
     Ok((with_note(note.as_deref()), view).into_response())
 }
 
@@ -329,7 +330,10 @@ pub(in crate::http) async fn todo(
     caller: Caller,
     Path(session): Path<String>,
 ) -> Result<Json<Value>> {
-    let todos = read::get_todos(&gateway, &caller.principal, &session_id(&session)?).await?;
+    let session = session_id(&session)?;
+    // A page reads it when it shows the session.
+    let todos = read::get_todos(&gateway, &caller.principal, &session);
+    let todos = caller.visiting(&gateway, &session, todos).await?;
     Ok(Json(if todos.is_null() { json!([]) } else { todos }))
 }
 

@@ -1,4 +1,4 @@
-//! Files of the newest session of a directory, in the newer API.
+//! Files of a directory, in the newer API.
 
 use super::location;
 use crate::{

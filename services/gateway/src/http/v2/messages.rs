@@ -219,7 +219,8 @@ pub(in crate::http) async fn list(
     };
     let query_cursor = query.cursor.as_deref().map(Cursor::read).transpose()?;
     let cursor = query_cursor.unwrap_or(Cursor { order: query.order, from: begin });
-    let (entries, has_more) = read_side(&gateway, &caller, &session, cursor.from, limit).await?;
+    let side = read_side(&gateway, &caller, &session, cursor.from, limit);
+    let (entries, has_more) = caller.reading(&gateway, &session, side).await?;
     let (older, newer) = cursor.from.around(&entries);
     let (next, previous) = match cursor.order {
         Order::Asc => (newer, older),

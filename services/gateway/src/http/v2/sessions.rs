@@ -81,7 +81,8 @@ pub(in crate::http) async fn create(
         ..SessionRequest::of(opened.project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    let view = show(&gateway, &caller, &session.info.id).await?;
+    let id = &session.info.id;
+    let view = caller.visiting(&gateway, id, show(&gateway, &caller, id)).await?;
     Ok((with_note(opened.note.as_deref()), view).into_response())
 }
 

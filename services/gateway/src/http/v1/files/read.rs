@@ -1,4 +1,5 @@
-//! Reads the files of the newest session of a directory. Without a session the directory is empty.
+//! Reads the files of a directory: those of the session that the client last worked with there, else of the newest one. Without a session the
+//! directory is empty.
 
 use crate::{
     app::{

@@ -1,4 +1,4 @@
-//! The changes of the newest session of a directory since its first commit. Commits of the agent count as changes too.
+//! The changes of a session since its first commit: of the one that the client last worked with in the directory, else of the newest one. Commits of the agent count as changes too.
 
 use super::read::{find, find_open, of_file};
 use crate::{
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 /// The media type of a patch.
 pub(in crate::http) const PATCH: &str = "text/x-diff; charset=utf-8";
 
-/// The branch of the newest session's files. Before they are open: that of the newest files that are, else that of the worktree, or of files that
+/// The branch of the session's files. Before they are open: that of the newest files that are, else that of the worktree, or of files that
 /// start empty.
 pub(in crate::http) async fn branch(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let Some(directory) = caller.find_directory(&gateway).await? else { return Ok(Json(json!({}))) };
@@ -102,7 +102,7 @@ pub(in crate::http) struct PatchBody {
     patch: String,
 }
 
-/// Applies a patch to the files of the newest session, as a person would in its terminal.
+/// Applies a patch to the files of the session, as a person would in its terminal.
 pub(in crate::http) async fn apply(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -1,9 +1,10 @@
-//! Terminals. A client names a directory: its terminals are those of its sessions, and a new terminal belongs to the
-//! newest session, which is created if it does not exist.
+//! Terminals. A client names a directory: its terminals are those of its sessions, and a new terminal belongs to the session that the client last
+//! worked with there, else to the newest one, which is created if it does not exist.
 
 use super::socket::{self, Socket};
 use crate::{
     app::{
+        files::visits,
         ground::{gateway::Gateway, page::PageRequest},
         projects::manage::OpenedDirectory,
         sessions::{
@@ -38,8 +39,8 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use store::session::sessions::Filter;
 
-/// Sessions of a directory whose terminals are listed, newest first. Each is one call to the sandbox. Terminals of older sessions are not
-/// in the list.
+/// Sessions of a directory whose terminals are listed: those that the client worked with, then the newest ones. Each is one call to the sandbox.
+/// Terminals of further sessions are not in the list.
 const SESSIONS_MAX: u32 = 10;
 /// A page of another site cannot send this header, so it cannot get a ticket.
 const TICKET_HEADER: HeaderName = HeaderName::from_static("x-opencode-ticket");
@@ -86,8 +87,8 @@ pub(in crate::http) async fn list(
     State(gateway): State<Gateway>,
     caller: Caller,
 ) -> Result<Json<Vec<Value>>> {
-    let roots = roots(&gateway, &caller, SESSIONS_MAX).await?;
-    let lists = roots.into_iter().map(|session| {
+    let sessions = sessions(&gateway, &caller, SESSIONS_MAX).await?;
+    let lists = sessions.into_iter().map(|session| {
         let (gateway, principal) = (&gateway, &caller.principal);
         async move {
             let host = TerminalHost::of_session(gateway, principal, &session).await?;
@@ -104,8 +105,8 @@ pub(in crate::http) async fn create(
     caller: Caller,
     Body(body): Body<CreateBody>,
 ) -> Result<Json<Value>> {
-    let newest = roots(&gateway, &caller, 1).await?.into_iter().next();
-    let session = match newest {
+    let known = sessions(&gateway, &caller, 1).await?.into_iter().next();
+    let session = match known {
         Some(session) => session,
         None => {
             let OpenedDirectory { project, worktree, .. } = caller.open_project(&gateway).await?;
@@ -225,11 +226,23 @@ async fn of_caller(gateway: &Gateway, caller: &Caller, pty: &str) -> Result<(Ter
     if is_inside { Ok((host, id)) } else { Err(Error::NotFound(Entity::Terminal).into()) }
 }
 
-/// The newest root sessions of the caller's directory.
-async fn roots(gateway: &Gateway, caller: &Caller, limit: u32) -> Result<Vec<SessionId>> {
+/// Sessions of the caller's directory: those that the client worked with, the last one first, then the newest root sessions.
+async fn sessions(gateway: &Gateway, caller: &Caller, limit: u32) -> Result<Vec<SessionId>> {
     let Some(directory) = caller.find_directory(gateway).await? else { return Ok(vec![]) };
-    let filter = Filter { only_roots: true, ..Filter::from(directory.area()) };
-    let page = PageRequest { limit: Some(limit), cursor: None };
-    let list = read::list(gateway, &caller.principal, &filter, page).await?;
-    Ok(list.entries.into_iter().map(|view| view.session.info.id).collect())
+    let area = directory.area();
+    let mut sessions = visits::list(gateway, &caller.principal, &area).await?;
+    if sessions.len() < limit as usize {
+        let filter = Filter { only_roots: true, ..Filter::from(area) };
+        let page = PageRequest { limit: Some(limit), cursor: None };
+        let newest = read::list(gateway, &caller.principal, &filter, page).await?;
+        sessions.extend(newest.entries.into_iter().map(|view| view.session));
+    }
+    let mut ids: Vec<SessionId> = vec![];
+    for session in sessions {
+        if !ids.contains(&session.info.id) {
+            ids.push(session.info.id);
+        }
+    }
+    ids.truncate(limit as usize);
+    Ok(ids)
 }
