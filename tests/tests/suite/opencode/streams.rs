@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_util::sync::CancellationToken;
 
+/// Notes of 400 KiB that are more than a gateway and the connection hold for a reader.
+const NOTES: usize = 60;
+
 #[tokio::test]
 async fn every_event_has_the_shape_of_opencode_on_each_stream() {
     let stack = Stack::start().await;
@@ -162,11 +165,7 @@ async fn a_cut_stream_resumes_without_loss() {
     // A part streams on while no client is subscribed.
     let mut with_cursor = Events::of(&client, "/global/event", &cursor).await;
     let mut without = Events::of(&client, "/global/event", "").await;
-    join(
-        with_cursor.until_session("session.idle", &session),
-        without.until_session("session.idle", &session),
-    )
-    .await;
+    join(with_cursor.until_session("session.idle", &session), without.until_idle(&session)).await;
     let talk = client.get(&format!("/session/{session}/message")).await;
     let part = &talk[1]["parts"][1];
     assert_eq!(part["text"], words.as_str());
@@ -178,8 +177,62 @@ async fn a_cut_stream_resumes_without_loss() {
         assert_eq!(statuses.next_back().unwrap()["properties"]["status"]["type"], "idle", "{who}: {kinds:?}");
     }
     let mut late = Events::of(&client, "/global/event", "").await;
-    late.until_session("session.idle", &session).await;
+    late.until_idle(&session).await;
     assert_eq!(late.text(id), words, "a subscriber after the answer");
+}
+
+/// Tests what programs do with the SDK: subscribe, prompt, wait for the end of the turn, and read. The session has had turns before.
+#[tokio::test]
+async fn no_stream_announces_the_end_of_a_turn_that_ended_before_it_began() {
+    let stack = Stack::without_sandbox().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let session = client.session(json!({})).await;
+    let ends = |events: &Events| {
+        let ends = events.seen.iter().filter(|event| event["type"] == "session.idle");
+        ends.count()
+    };
+    for path in ["/event", "/global/event", "/api/event"] {
+        client.prompt(&session, "@text before").await;
+        let mut events = Events::of(&client, path, "").await;
+        let answer = format!("answer at {path}");
+        client.prompt_async(&session, &format!("@text {answer}")).await;
+        events.until_session("session.idle", &session).await;
+        let talk = client.get(&format!("/session/{session}/message")).await;
+        let last = talk.as_array().unwrap().last().unwrap().clone();
+        assert!(last["parts"].to_string().contains(&answer), "{path}: {last}");
+        // A page that is loaded again announces nothing.
+        for _ in 0..2 {
+            let mut events = Events::of(&client, path, "").await;
+            let witness = client.session(json!({})).await;
+            // The state that a new stream begins with may have it already.
+            events.until(|event| event["properties"]["info"]["id"] == witness.as_str()).await;
+            assert_eq!(ends(&events), 0, "{path}: {:?}", events.kinds());
+        }
+    }
+}
+
+/// Reads nothing while more happens than a gateway keeps for a slow reader.
+#[tokio::test]
+async fn a_slow_reader_gets_the_end_of_its_turn_once_and_no_other() {
+    let stack = Stack::without_sandbox().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let [before, during] = [client.session(json!({})).await, client.session(json!({})).await];
+    client.prompt(&before, "@text before").await;
+    let mut slow = Events::of(&client, "/global/event", "").await;
+    let text = "x".repeat(400 * 1024);
+    let note = json!({"noReply": true, "parts": [{"type": "text", "text": text}]});
+    for number in 0..NOTES {
+        if number == NOTES / 2 {
+            client.prompt(&during, "@text during").await;
+        }
+        let path = format!("/session/{before}/prompt_async");
+        client.expect(204, Method::POST, &path, note.clone()).await;
+    }
+    let last = client.session(json!({})).await;
+    slow.until_session("session.created", &last).await;
+    let ends = slow.seen.iter().filter(|event| event["type"] == "session.idle");
+    let ends: Vec<_> = ends.map(|event| event["properties"]["sessionID"].as_str().unwrap()).collect();
+    assert_eq!(ends, [during.as_str()]);
 }
 
 /// Reads an answer and is cut off again and again. At each time, each text that OpenCode's SDK would have gathered is the

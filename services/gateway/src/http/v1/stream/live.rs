@@ -174,12 +174,12 @@ impl Stream {
                 next = updates.recv() => match next {
                     Ok(update) if !update.concerns(self.principal.reader(), &self.view.interest) => {}
                     Ok(update) => Box::pin(self.forward(&update)).await?,
-                    // Too slow for the feed: only the current state matters now.
+                    // Too slow for the feed: Postgres has what it lost.
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
                         self.texts.clear();
                         if !self.is_unknown() {
-                            Box::pin(self.send_states()).await?;
+                            Box::pin(self.resume(feed.horizon())).await?;
                         }
                     }
                     Err(RecvError::Closed) => return Ok(()),
@@ -287,8 +287,12 @@ impl Stream {
         while let Some(BacklogPage { session, directory, events, room }) = backlog.next().await? {
             self.held = room;
             for event in events {
-                self.seen.insert(session.clone(), event.seq);
                 progress.send(&session, event.seq);
+                let seen = self.seen.entry(session.clone()).or_default();
+                if event.seq <= *seen {
+                    continue;
+                }
+                *seen = event.seq;
                 self.cursor = Arc::clone(progress.cursor());
                 let scope = UpdateScope::Session(session.clone(), Arc::clone(&directory));
                 let content = Content::Event { event: self.with_live_text(event), text: None };

@@ -91,10 +91,8 @@ impl Stream {
         if !todos.is_null() {
             self.send_event("todo.updated", json!({"sessionID": session, "todos": todos}), scope).await?;
         }
+        // `session.idle` is the end of a turn. A client would count one that ended long ago, or take it for the end of its own.
         self.send_event("session.status", json!({"sessionID": session, "status": status}), scope).await?;
-        if *status == Status::Idle {
-            self.send_event("session.idle", json!({"sessionID": session}), scope).await?;
-        }
         self.seen.insert(session.clone(), head);
         Ok(())
     }
