@@ -10,6 +10,7 @@ mod dialogs;
 mod directories;
 mod document;
 mod events;
+mod folders;
 mod installed;
 mod notices;
 mod pages;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle_head;
 pub(crate) mod bundles;
+pub(crate) mod home;
 pub(crate) mod manage;
 pub(crate) mod place;
 pub(crate) mod source;

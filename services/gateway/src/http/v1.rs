@@ -12,4 +12,5 @@ pub(super) mod sessions;
 mod shape;
 pub(super) mod stream;
 pub(super) mod terminals;
+pub(super) mod welcome;
 pub(super) mod worktrees;

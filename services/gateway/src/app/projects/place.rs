@@ -50,6 +50,11 @@ impl RepositoryLocation {
     }
 }
 
+/// The path by which clients that browse folders find a project or a worktree.
+pub(crate) fn listed(name: &str) -> String {
+    if name.starts_with('/') { name.to_owned() } else { format!("/{name}") }
+}
+
 /// What is around an unknown directory: the directories above it, and the project or worktree that is listed as `/NAME`. `None`: it is no
 /// absolute path.
 pub(super) fn surroundings(directory: &str) -> Option<Surroundings> {

@@ -12,7 +12,7 @@ use crate::http::v1::{
     messages, operator, projects, requests, sessions,
     stream::live,
     terminals::pty,
-    worktrees,
+    welcome, worktrees,
 };
 
 /// All operations.
@@ -33,6 +33,8 @@ pub(in crate::http) fn operations() -> Vec<Operation> {
 
 fn of_server() -> Vec<Operation> {
     vec![
+        get("/", welcome::page, "A page for people: what this server is, and how to attach. Needs no key")
+            .answers(Answer::Text(welcome::PAGE)),
         get("/global/health", catalogue::health, "Whether the service is up, and its version")
             .gives("{healthy:boolean version}"),
         get("/event", live::of_directory, "Events of the directory, until the client leaves")
@@ -130,6 +132,12 @@ fn of_catalogue() -> Vec<Operation> {
             "The directories of a project and of its worktrees",
         )
         .gives("{directory}[]"),
+        post(
+            "/experimental/project/{id}/copy/refresh",
+            projects::refresh_directories,
+            "Reads the directories of a project again",
+        )
+        .answers(Answer::Nothing),
         get("/experimental/capabilities", catalogue::capabilities, "Server capabilities")
             .gives("{backgroundSubagents:boolean}"),
         get("/experimental/console", catalogue::console, "Always empty: this server has no console")

@@ -26,6 +26,8 @@ const fn any(path_begin: &'static str, message: &'static str) -> Unsupported {
 const SHARE: &str = "sharing sessions is not supported";
 const SIGN_IN: &str = "provider keys are managed by the operator; sign-in is not available on this server";
 
+const COPY: &str = "projects cannot be copied; fork a session instead";
+
 const FEATURES: &[Unsupported] = &[
     Unsupported { method: Some(Method::POST), path_begin: "/session/", path_end: "/share", message: SHARE },
     Unsupported { method: Some(Method::DELETE), path_begin: "/session/", path_end: "/share", message: SHARE },
@@ -40,9 +42,16 @@ const FEATURES: &[Unsupported] = &[
         message: "clients cannot ask for permission; only tool calls do",
     },
     any("/experimental/workspace", "client workspaces are not supported"),
-    any("/experimental/control-plane/", "sessions cannot be moved to another project"),
+    any(MOVE, "sessions cannot be moved"),
+    any("/experimental/control-plane/", "this server has no control plane"),
     any("/experimental/console/", "this server has no console"),
-    any("/experimental/project/", "projects cannot be copied; fork a session instead"),
+    Unsupported { method: None, path_begin: "/experimental/project/", path_end: "/copy", message: COPY },
+    Unsupported {
+        method: None,
+        path_begin: "/experimental/project/",
+        path_end: "/generate-name",
+        message: COPY,
+    },
     Unsupported {
         method: Some(Method::POST),
         path_begin: "/experimental/session/",
@@ -51,6 +60,8 @@ const FEATURES: &[Unsupported] = &[
     },
 ];
 
+/// The path that moves a session to another directory.
+const MOVE: &str = "/experimental/control-plane/move-session";
 /// The start of the paths of an MCP server.
 const MCP: &str = "/mcp/";
 
@@ -81,6 +92,10 @@ fn unsupported(path: &str, why: &str) -> Response {
         let name = rest.split('/').next().unwrap_or_default();
         let body = json!({"_tag": "McpServerNotFoundError", "name": name, "message": why});
         return (StatusCode::NOT_FOUND, Json(body)).into_response();
+    }
+    if path == MOVE {
+        let body = json!({"name": "MoveSessionError", "data": {"message": why}});
+        return (StatusCode::BAD_REQUEST, Json(body)).into_response();
     }
     if path.starts_with(V2) || path == "/mcp" {
         let body = json!({"_tag": "InvalidRequestError", "message": why});
@@ -122,6 +137,7 @@ mod tests {
             (Method::DELETE, "/mcp/files/auth", 404, "_tag McpServerNotFoundError"),
             (Method::POST, "/api/session/ses_1/permission", 400, "_tag InvalidRequestError"),
             (Method::GET, "/api/integration/x", 400, "_tag InvalidRequestError"),
+            (Method::POST, MOVE, 400, "name MoveSessionError"),
             (Method::GET, "/api/none", 404, "_tag NotFoundError"),
             (Method::GET, "/none", 404, "name NotFoundError"),
             (Method::POST, "/session/ses_1/share", 404, "name NotFoundError"),
@@ -149,6 +165,9 @@ mod tests {
             (Method::PUT, "/session", false),
             (Method::POST, "/api/session/ses_1/permission", true),
             (Method::POST, "/api/integration/x/connect/key", true),
+            (Method::POST, "/experimental/project/prj_1/copy", true),
+            (Method::POST, "/experimental/project/prj_1/copy/generate-name", true),
+            (Method::GET, "/experimental/project/prj_1/copy/refresh", false),
             (Method::GET, "/", false),
         ] {
             assert_eq!(feature(&method, path).is_some(), is_known, "{method} {path}");

@@ -3,7 +3,10 @@
 use crate::{
     app::{
         ground::{gateway::Gateway, page::PageRequest},
-        projects::manage::{self, DISPLAY_BYTES_MAX, ProjectDirectory},
+        projects::{
+            manage::{self, DISPLAY_BYTES_MAX, ProjectDirectory},
+            place,
+        },
     },
     ground::{directory_project, scope::Scope},
     http::ground::{
@@ -14,7 +17,7 @@ use crate::{
     },
     streams::notices::project_json,
 };
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::StatusCode};
 use domain::{ids::ProjectId, project::ProjectDisplay};
 use serde_json::{Value, json};
 use store::tenant::projects::Project;
@@ -63,7 +66,21 @@ pub(in crate::http) async fn list(
     caller: Caller,
 ) -> Result<Json<Vec<Value>>> {
     let projects = manage::list(&gateway, &caller.principal, PageRequest::FIRST).await?;
-    Ok(Json(projects.entries.iter().map(project_json).collect()))
+    Ok(Json(projects.entries.iter().map(|project| for_client(&caller, project)).collect()))
+}
+
+/// A project in the form that the client knows. A page that opened the folder `/NAME` goes on with the name, because the folder is listed as a further
+/// directory of the project: events and sessions have the name.
+fn for_client(caller: &Caller, project: &Project) -> Value {
+    let mut json = project_json(project);
+    let folder = place::listed(&project.name);
+    if let Some(directories) = json["sandboxes"].as_array_mut()
+        && caller.is_page
+        && folder != project.name
+    {
+        directories.push(folder.into());
+    }
+    json
 }
 
 /// Updates the display settings of a project.
@@ -107,6 +124,15 @@ pub(in crate::http) async fn directories(
     };
     let directories = std::iter::once(own).chain(worktrees);
     Ok(Json(directories.map(|directory| json!({"directory": directory})).collect()))
+}
+
+/// Reads the directories of a project again. They are read at each call.
+pub(in crate::http) async fn refresh_directories(
+    gateway: State<Gateway>,
+    caller: Caller,
+    id: Path<String>,
+) -> Result<StatusCode> {
+    directories(gateway, caller, id).await.map(|_| StatusCode::NO_CONTENT)
 }
 
 async fn get(gateway: &Gateway, caller: &Caller, id: &str) -> Result<Project> {

@@ -30,7 +30,12 @@ pub(super) async fn check(client: &Client) {
     let bash = listed.clone().find(|tool| tool["id"] == "bash").unwrap();
     assert_eq!(bash["parameters"]["properties"]["command"]["type"], "string", "{bash}");
     client.expect(400, Method::GET, "/experimental/tool", Value::Null).await;
-    // OpenCode answers this route with a web page.
+    let id = client.get("/project/current").await["id"].as_str().unwrap().to_owned();
+    let refresh = format!("/experimental/project/{id}/copy/refresh");
+    client.expect(204, Method::POST, &refresh, Value::Null).await;
+    // OpenCode answers these routes with a web page.
+    assert_eq!(client.request(Method::GET, "/").send().await.unwrap().status(), 200);
+    client.called.lock().unwrap().insert(("GET".to_owned(), "/".to_owned()));
     let app = client.request(Method::GET, "/app").send().await.unwrap();
     client.called.lock().unwrap().insert(("GET".to_owned(), "/app".to_owned()));
     assert_eq!(app.json::<Value>().await.unwrap()["healthy"], true);

@@ -5,6 +5,7 @@ use crate::{
     app::{
         files::directory::{DirectoryFiles, LineMatch, inside},
         ground::gateway::Gateway,
+        projects::home,
     },
     ground::{error::Error, kind::Kind, services::sandbox},
     http::ground::{
@@ -70,7 +71,11 @@ pub(in crate::http) async fn list_nodes(
     caller: &Caller,
     path: &str,
 ) -> Result<Vec<Value>> {
-    let Some(files) = find(gateway, caller).await? else { return Ok(vec![]) };
+    let Some(directory) = caller.find_directory(gateway).await? else {
+        return list_folders(gateway, caller, path).await;
+    };
+    let files = DirectoryFiles::find(gateway, &caller.principal, &directory.area()).await?;
+    let Some(files) = files else { return Ok(vec![]) };
     let entries = files.list(path).await.map_err(of_file)?;
     let path = inside(path);
     let node = |entry: &String| {
@@ -84,6 +89,24 @@ pub(in crate::http) async fn list_nodes(
         })
     };
     Ok(entries.iter().map(node).collect())
+}
+
+/// The folders of a directory without a project: they lead to projects.
+async fn list_folders(gateway: &Gateway, caller: &Caller, path: &str) -> Result<Vec<Value>> {
+    let own = caller.directory(gateway).await?;
+    let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
+    let folder = std::iter::once(own.trim_end_matches('/')).chain(names).collect::<Vec<_>>().join("/");
+    let paths = home::paths_below(gateway, &caller.principal, &format!("{folder}/")).await?;
+    let folders: BTreeSet<&str> = paths.iter().filter_map(|path| path.split('/').next()).collect();
+    let relative = folder[own.trim_end_matches('/').len()..].trim_start_matches('/');
+    let node = |name: &str| {
+        let path = if relative.is_empty() { format!("{name}/") } else { format!("{relative}/{name}/") };
+        json!({
+            "name": name, "path": path, "absolute": format!("{folder}/{name}"), "type": NodeKind::Directory,
+            "ignored": false,
+        })
+    };
+    Ok(folders.into_iter().map(node).collect())
 }
 
 /// A file: its text, or its bytes if it is not valid UTF-8. A missing file has no text, as in OpenCode.
@@ -142,9 +165,21 @@ pub(in crate::http) async fn find_names(
     caller: &Caller,
     query: &NameQuery,
 ) -> Result<Vec<String>> {
-    let Some(files) = find_open(gateway, caller).await? else { return Ok(vec![]) };
-    let paths: BTreeSet<String> = files.paths().await.map_err(of_file)?.into_iter().collect();
-    let directories: BTreeSet<String> = paths.iter().flat_map(|path| parents(path)).collect();
+    let (paths, directories) = match caller.find_directory(gateway).await? {
+        Some(directory) => {
+            let files = DirectoryFiles::find_open(gateway, &caller.principal, &directory.area()).await?;
+            let Some(files) = files else { return Ok(vec![]) };
+            let paths: BTreeSet<String> = files.paths().await.map_err(of_file)?.into_iter().collect();
+            let directories = paths.iter().flat_map(|path| parents(path)).collect();
+            (paths, directories)
+        }
+        None => {
+            let folder = caller.directory(gateway).await?;
+            let projects = home::paths_below(gateway, &caller.principal, &folder).await?;
+            let folders: BTreeSet<String> = projects.into_iter().map(|path| format!("{path}/")).collect();
+            (BTreeSet::new(), folders)
+        }
+    };
     let with_files = query.kind != Some(NodeKind::Directory);
     let with_directories = query.kind != Some(NodeKind::File) && query.dirs.as_deref() != Some("false");
     let all =
