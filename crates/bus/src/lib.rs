@@ -6,6 +6,7 @@ pub mod doorbell;
 pub mod error;
 pub mod feed;
 pub mod queue;
+pub mod terminals;
 pub mod tickets;
 pub mod visits;
 pub mod warm_up;

@@ -20,6 +20,7 @@ pub(crate) mod screen;
 mod sdk;
 mod strangers;
 mod streams;
+mod terminals;
 mod tui;
 mod variants;
 mod visits;

@@ -2,6 +2,9 @@
 //! every gap of a session from Postgres, and polls Postgres for commits whose message NATS lost. Its subscribers get everything,
 //! each session in order; a subscriber that resumes may get an item twice.
 
+mod terminal_ends;
+
+use self::terminal_ends::TerminalEnds;
 use super::{
     bounded::{
         deltas::WaitingDeltas,
@@ -98,6 +101,7 @@ impl Feed {
             sessions: HashMap::new(),
             gone: HashSet::new(),
             texts: Arc::clone(&texts),
+            terminal_ends: TerminalEnds::new(state.clone(), tenant),
         };
         Self { updates, horizon, texts, _task: tasks::spawn_owned("feed", source.run()) }
     }
@@ -119,6 +123,7 @@ struct Source {
     /// Deleted sessions that were reported and that the next poll may find again.
     gone: HashSet<SessionId>,
     texts: Arc<OpenTexts>,
+    terminal_ends: TerminalEnds,
 }
 
 /// The forwarded position of a session.
@@ -173,10 +178,16 @@ impl Source {
                     if let Err(error) = self.poll().await {
                         tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll for events");
                     }
+                    if self.horizon() > 0 {
+                        self.terminal_ends.recall().await;
+                    }
                     let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
                     poll_at = Instant::now() + if hears { POLL_WITH_NATS } else { POLL_WITHOUT_NATS };
                 }
                 () = sleep_until(waiting.look_at()), if !waiting.is_empty() => self.send_due(&mut waiting).await,
+                (session, end) = self.terminal_ends.next() => {
+                    self.try_hear(Subject::Session(session), News::Notice(end)).await;
+                }
                 news = reader.next() => match news {
                     Some((Some(Subject::Session(session)), News::Delta(delta))) => {
                         waiting.add(session, delta);
@@ -302,6 +313,7 @@ impl Source {
                 if position.is_none() {
                     self.catch_up(&session).await?;
                 }
+                self.terminal_ends.observe(&notice);
                 if let Some(position) = self.sessions.get(&session) {
                     let scope = UpdateScope::Session(session, Arc::clone(&position.directory));
                     self.send(scope, Content::Notice(notice));

@@ -13,6 +13,9 @@ pub(crate) const DISPOSED: &str = "server.instance.disposed";
 /// Sessions can begin in a worktree.
 pub(crate) const WORKTREE_READY: &str = "worktree.ready";
 
+/// A program starts in a terminal.
+pub(crate) const TERMINAL_CREATED: &str = "pty.created";
+
 /// How long terminal clients show a warning. They draw the text of another toast wrong while one is shown.
 const TOAST_MS: u32 = 6_000;
 

@@ -11,7 +11,7 @@ use crate::{
         services::sandbox::{Reason, Refusal, fence},
         state::State,
     },
-    streams::notices::notify_session,
+    streams::notices::{TERMINAL_CREATED, notify_session},
 };
 use domain::{
     ids::{ProjectId, SessionId, TenantId, pty::PtyId},
@@ -119,9 +119,11 @@ impl TerminalHost {
             workspace::with_files(&self.state, self.tenant, &self.session.workspace_id, create).await;
         let terminal =
             Terminal::from(response.map_err(of_refusal)?.into_inner().terminal.unwrap_or_default());
-        self.notify("pty.created", &json!({"info": self.to_json(&terminal)}));
-        let host = self.clone();
-        self.state.tasks.spawn_apart("terminal exit", async move { host.notify_exit(&id).await });
+        // Feeds follow the program: those that hear the notice now, and later ones by what is noted here.
+        if let Err(error) = self.state.bus.note_terminal(self.tenant, &id).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a terminal is not noted");
+        }
+        self.notify(TERMINAL_CREATED, &json!({"info": self.to_json(&terminal)}));
         Ok(terminal)
     }
 
@@ -166,6 +168,9 @@ impl TerminalHost {
     pub(crate) async fn delete(&self, id: &PtyId) -> Result<(), Error> {
         let request = v1::DeleteTerminalRequest { fence: self.fence(), terminal_id: id.to_string() };
         self.state.sandbox.terminals().delete_terminal(request).await.map_err(of_status)?;
+        if let Err(error) = self.state.bus.forget_terminal(self.tenant, id).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "cannot forget a terminal");
+        }
         self.notify("pty.deleted", &json!({"id": id.as_str()}));
         Ok(())
     }
@@ -189,34 +194,9 @@ impl TerminalHost {
         from_offset_bytes: Option<u64>,
     ) -> Result<TerminalOutput, Error> {
         let (fence, terminal_id) = (self.fence(), id.to_string());
-        self.follow(v1::AttachTerminalRequest { fence, terminal_id, from_offset_bytes, exit_only: false })
-            .await
-    }
-
-    async fn follow(&self, request: v1::AttachTerminalRequest) -> Result<TerminalOutput, Error> {
+        let request = v1::AttachTerminalRequest { fence, terminal_id, from_offset_bytes, exit_only: false };
         let response = self.state.sandbox.terminals().attach_terminal(request).await.map_err(of_status)?;
         Ok(TerminalOutput(response.into_inner()))
-    }
-
-    /// Notifies clients when the program ends. Best effort: a gateway that stops before that notifies no client.
-    async fn notify_exit(&self, id: &PtyId) {
-        let (fence, terminal_id) = (self.fence(), id.to_string());
-        let request =
-            v1::AttachTerminalRequest { fence, terminal_id, from_offset_bytes: None, exit_only: true };
-        let Ok(mut output) = self.follow(request).await else { return };
-        loop {
-            let item = tokio::select! {
-                () = self.state.shutdown.cancelled() => return,
-                item = output.next() => item,
-            };
-            match item {
-                Ok(Some(TerminalItem::Exit { code })) => {
-                    return self.notify("pty.exited", &json!({"id": id.as_str(), "exitCode": code}));
-                }
-                Ok(Some(TerminalItem::Replay { .. } | TerminalItem::Output { .. })) => {}
-                Ok(None) | Err(_) => return,
-            }
-        }
     }
 
     fn notify(&self, kind: &str, properties: &Value) {
