@@ -92,6 +92,9 @@ pub const STEP_MEDIA_MAX: usize = 10;
 /// Time that people have to answer a request before it counts as refused, unless the worker's settings say otherwise: enough to
 /// reach the next working day. Milliseconds.
 pub const REQUEST_WAIT_MS: u64 = 24 * 3_600_000;
+/// Time that people have to raise a spent budget, from the last prompt or step on: enough for somebody who is away for a week. Milliseconds. Beyond
+/// it: `budget_spent`.
+pub const BUDGET_WAIT_MS: i64 = 7 * 24 * 3_600_000;
 /// Bytes of a person's answer to a request. Beyond it: `answer_too_long`.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a rule's tool name and pattern together. Beyond it: `rule_invalid`, `settings_invalid` or `config_invalid`.

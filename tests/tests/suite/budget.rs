@@ -63,6 +63,35 @@ async fn a_spent_budget_parks_the_turn_and_a_larger_one_resumes_it() {
     assert_eq!(patches(&watch), 1, "and changed the files once");
 }
 
+/// The test turns the stored times back by more than a week.
+#[tokio::test]
+async fn a_turn_whose_budget_is_not_raised_in_a_week_ends() {
+    let mut stack = Stack::start().await;
+    let session = session(&stack.api, LITTLE).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@tool todoread {}\n@text it is done").await.unwrap();
+    watch.until(waits_for_budget).await;
+    // The next worker reads the conversation from Postgres.
+    stack.crash_worker(0);
+    for sql in [
+        "update message set info = jsonb_set(info::jsonb, '{time,created}', '1000')::json",
+        "update message set info = jsonb_set(info::jsonb, '{time,completed}', '1000')::json where role = 'assistant'",
+        "update session_run set wake_at = now()",
+    ] {
+        sqlx::query(sql).execute(&mut *stack.database.owner().await).await.unwrap();
+    }
+    stack.add_worker().await;
+    assert_eq!(watch.until_idle().await, "failed");
+    let ended = stack.api.get(&session).await;
+    assert!(ended.last_error.contains("The budget is spent"), "{}", ended.last_error);
+    let errors = watch.transcript.events.iter().filter(|event| event.kind == "session.error");
+    let codes: Vec<_> = errors.map(|event| &event.properties["error"]["data"]["ref"]).collect();
+    assert_eq!(codes, ["budget_spent"]);
+    // The session takes prompts again once its budget is raised.
+    set(&stack.api, &session, PLENTY).await;
+    assert_eq!(run(&stack.api, &session, "@text again").await.0, "again");
+}
+
 #[tokio::test]
 async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_more() {
     let stack = Stack::start().await;

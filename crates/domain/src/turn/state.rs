@@ -12,12 +12,16 @@ use crate::{
     conversation::message::Error,
     ids::Timestamp,
     limits::{
-        BACK_OFF_IN_SLOT_MS, DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, STEPS_PER_TURN_MAX,
+        BACK_OFF_IN_SLOT_MS, BUDGET_WAIT_MS, DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS,
+        STEPS_PER_TURN_MAX,
     },
     session::Outcome,
     wait::{Reason, Wait},
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Code of the error of a turn whose budget nobody raised in time.
+const BUDGET_SPENT: &str = "budget_spent";
 
 /// What a turn is doing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -67,7 +71,7 @@ impl State {
     pub fn apply(&mut self, signal: Signal, now: Timestamp, jitter: f64) -> Vec<Action> {
         let timing = Timing { now, jitter };
         match self {
-            Self::Looking => self.on_looking(signal),
+            Self::Looking => self.on_looking(signal, now),
             Self::Preparing => self.on_preparing(signal),
             Self::Calling { failed } => {
                 let failed = *failed;
@@ -83,9 +87,9 @@ impl State {
     }
 
     /// `Looking` is short and reads the control row itself, where it finds an abort or a drain.
-    fn on_looking(&mut self, signal: Signal) -> Vec<Action> {
+    fn on_looking(&mut self, signal: Signal, now: Timestamp) -> Vec<Action> {
         match signal {
-            Signal::Looked(view) => self.decide(&view),
+            Signal::Looked(view) => self.decide(&view, now),
             Signal::Prepared
             | Signal::Answered(_)
             | Signal::Failed(_)
@@ -277,7 +281,7 @@ impl State {
         actions
     }
 
-    fn decide(&mut self, view: &View) -> Vec<Action> {
+    fn decide(&mut self, view: &View, now: Timestamp) -> Vec<Action> {
         if view.aborted {
             return self.stop(Stop::Abort);
         }
@@ -313,7 +317,7 @@ impl State {
                 failed = last.retries;
             }
         }
-        if let Some(end) = self.end_at_boundary(view) {
+        if let Some(end) = self.end_at_boundary(view, now) {
             return end;
         }
         match view.due {
@@ -329,7 +333,7 @@ impl State {
     }
 
     /// Ends the turn, or leaves it, at a step boundary.
-    fn end_at_boundary(&mut self, view: &View) -> Option<Vec<Action>> {
+    fn end_at_boundary(&mut self, view: &View, now: Timestamp) -> Option<Vec<Action>> {
         if view.repeated_calls >= DOOM_LOOP_CALLS {
             return Some(self.go(Self::Doubting, vec![Action::Doubt]));
         }
@@ -338,7 +342,12 @@ impl State {
             return Some(self.close(Error::coded(NEEDS_HUMAN, text)));
         }
         if view.out_of_budget {
-            return Some(self.park(ParkReason::Wait(Wait { reason: Reason::Budget, until: None })));
+            let until = Timestamp(view.active_at.0.saturating_add(BUDGET_WAIT_MS));
+            if now >= until {
+                let text = "The budget is spent, and it was not raised in time";
+                return Some(self.close(Error::coded(BUDGET_SPENT, text)));
+            }
+            return Some(self.park(ParkReason::Wait(Wait { reason: Reason::Budget, until: Some(until) })));
         }
         view.leaving.then(|| self.hand_over())
     }

@@ -1,7 +1,10 @@
 //! The stored state of a session, as far as a turn's decisions depend on it.
 
 use super::call::CallId;
-use crate::{ids::MessageId, session::Outcome};
+use crate::{
+    ids::{MessageId, Timestamp},
+    session::Outcome,
+};
 
 /// The stored state, as far as decisions depend on it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,6 +28,8 @@ pub struct View {
     pub steps_since_summary: Option<u32>,
     /// Whether the session and its subtasks have used up their budget.
     pub out_of_budget: bool,
+    /// When the newest prompt or step was written.
+    pub active_at: Timestamp,
     /// Whether the loop must give up the session at the next step boundary, because the worker is shutting down or other
     /// sessions have waited longer.
     pub leaving: bool,

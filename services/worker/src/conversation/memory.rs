@@ -13,7 +13,7 @@ use domain::{
         part::{Body, Part, Tool, ToolState},
     },
     event::Event,
-    ids::{MessageId, PartId, SessionId, TenantId},
+    ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
     money::Tokens,
     text::json_bytes,
     turn::{
@@ -337,8 +337,18 @@ impl Conversation {
             last,
             newest_user,
             out_of_budget: false,
+            active_at: self.active_at(),
             leaving,
         }
+    }
+
+    /// When the newest prompt or step was written.
+    fn active_at(&self) -> Timestamp {
+        let written = |entry: &MessageWithParts| match &entry.message {
+            Message::User(user) => user.time.created,
+            Message::Assistant(step) => step.time.completed.unwrap_or(step.time.created),
+        };
+        self.entries.iter().rev().take(2).map(written).max().unwrap_or_default()
     }
 
     /// Whether another step follows the newest one, unless something stops the turn between them.

@@ -227,7 +227,7 @@ fn retries_back_off_and_end() {
     assert_eq!(state.apply(Signal::PauseEnded, NOW, 0.0), vec![Action::Look], "the budget may be used up");
     let retried = LastStep { answered: false, closed: false, retries: 1, ..step(1) };
     let spent = View { out_of_budget: true, ..view(1, Some(retried.clone())) };
-    let wait = Wait { reason: Reason::Budget, until: None };
+    let wait = Wait { reason: Reason::Budget, until: Some(Timestamp(BUDGET_WAIT_MS)) };
     for (view, want) in
         [(view(1, Some(retried)), Action::Call { failed: 1 }), (spent, Action::Park(ParkReason::Wait(wait)))]
     {
@@ -243,6 +243,33 @@ fn retries_back_off_and_end() {
     }
     let last = State::Calling { failed: MODEL_RETRIES_MAX }.apply(failure(true, None), NOW, 0.0);
     assert!(matches!(&last[..], [Action::Close(_), Action::Look]), "after {MODEL_RETRIES_MAX}: {last:?}");
+}
+
+#[test]
+fn a_turn_waits_a_week_for_its_budget_and_then_ends() {
+    let active_at = Timestamp(5_000);
+    let end = Timestamp(active_at.0 + BUDGET_WAIT_MS);
+    let at = |moment: i64, view: View| {
+        let spent = View { out_of_budget: true, active_at, ..view };
+        State::Looking.apply(Signal::Looked(spent), Timestamp(moment), 0.0)
+    };
+    let goes_on = || view(1, Some(LastStep { continues: true, ..step(1) }));
+    let waits = [Action::Park(ParkReason::Wait(Wait { reason: Reason::Budget, until: Some(end) }))];
+    for moment in [active_at.0, end.0 - 1] {
+        assert_eq!(at(moment, goes_on()), waits, "at {moment}");
+    }
+    for view in [goes_on(), view(2, Some(step(1)))] {
+        let ended = at(end.0, view);
+        assert!(
+            matches!(&ended[..], [Action::Close(error), Action::Look] if error.data.code.as_deref() == Some(BUDGET_SPENT)),
+            "{ended:?}"
+        );
+    }
+    let failed = LastStep { failed: Some(Outcome::Failed), ..step(1) };
+    let over = [Action::Park(ParkReason::Idle(Outcome::Failed))];
+    assert_eq!(at(end.0, view(1, Some(failed))), over, "the error ends the turn");
+    let raised = State::Looking.apply(Signal::Looked(goes_on()), end, 0.0);
+    assert_eq!(raised, [Action::Call { failed: 0 }], "a raised budget lets it go on");
 }
 
 #[test]
