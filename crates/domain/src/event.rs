@@ -169,7 +169,7 @@ impl Event {
             Self::SessionError(_) => "session.error",
             Self::MessageUpdated(_) => MESSAGE_UPDATED,
             Self::MessageRemoved(_) => "message.removed",
-            Self::SessionDiff(_) => "session.diff",
+            Self::SessionDiff(_) => SESSION_DIFF,
             Self::FileEdited(_) => "file.edited",
             Self::FilesChanged(_) => FILES_CHANGED,
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
@@ -293,6 +293,8 @@ pub const IDLE: &str = "session.idle";
 pub const MESSAGE_UPDATED: &str = "message.updated";
 /// See [`Event::PartUpdated`].
 pub const PART_UPDATED: &str = "message.part.updated";
+/// See [`Event::SessionDiff`].
+pub const SESSION_DIFF: &str = "session.diff";
 /// The kind of [`Event::FilesChanged`].
 pub const FILES_CHANGED: &str = "file.watcher.updated";
 /// An event whose content a later version of the same message or part replaces. It keeps its position; no client gets it.

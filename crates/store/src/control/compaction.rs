@@ -1,8 +1,9 @@
-//! Compacts the logs of sessions that nobody uses: an event with an old version of a message or a part keeps its position and loses its content.
+//! Compacts the logs of sessions that nobody uses: an event with an old version of a message, of a part or of the changes of the session keeps its position
+//! and loses its content.
 
 use super::candidate::{SessionRef, session_ref};
 use crate::{Store, column::milliseconds, error::Error, phase::IDLE};
-use domain::event::{MESSAGE_UPDATED, PART_UPDATED, SUPERSEDED};
+use domain::event::{MESSAGE_UPDATED, PART_UPDATED, SESSION_DIFF, SUPERSEDED};
 use sqlx::AssertSqlSafe;
 
 /// Time for which a session must be idle; milliseconds. Its clients have long received every version.
@@ -49,9 +50,9 @@ impl Store {
         let Some((after, last)) = stretch else { return Ok(None) };
         let compacted = sqlx::query(
             "with version as (
-               select seq, kind, case kind when $5 then properties::json #>> '{part,id}' else properties::json #>> '{info,id}' end as id
+               select seq, kind, case kind when $5 then properties::json #>> '{part,id}' when $8 then '' else properties::json #>> '{info,id}' end as id
                  from session_event
-                where tenant_id = $1 and session_id = $2 and seq > $3 and seq <= $4 and kind in ($5, $6)),
+                where tenant_id = $1 and session_id = $2 and seq > $3 and seq <= $4 and kind in ($5, $6, $8)),
              old as (
                select seq from (select seq, max(seq) over (partition by kind, id) as newest from version where id is not null) v
                 where seq < newest)
@@ -65,6 +66,7 @@ impl Store {
         .bind(PART_UPDATED)
         .bind(MESSAGE_UPDATED)
         .bind(SUPERSEDED)
+        .bind(SESSION_DIFF)
         .execute(&mut *tx)
         .await?;
         // The log is smaller than when it was measured.

@@ -6,7 +6,7 @@
 
 mod look;
 
-use self::look::{FilesLook, StepChanges, look};
+use self::look::{EarlierSnapshots, FilesLook, StepChanges, look};
 use super::{session::Session, tool_calls::ToolCalls};
 use crate::{
     conversation::changes::{self, UnsettledStep},
@@ -155,7 +155,8 @@ impl Snapshots {
     fn track(&mut self, session: &Session, opening: Option<Workspace>, patience: Duration) {
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
         let unsettled = self.unsettled(session);
-        let from = unsettled.and_then(|step| step.from).map(ToOwned::to_owned);
+        let step = unsettled.and_then(|step| step.from).map(ToOwned::to_owned);
+        let earlier = EarlierSnapshots::of(session, step);
         self.settling = unsettled.map(|step| step.id.clone());
         let tracking = async move {
             if let Some(opening) = opening {
@@ -166,7 +167,7 @@ impl Snapshots {
                     Err(_) => return Err(SnapshotMissing),
                 }
             }
-            look(&deps, &identity, from, patience).await
+            look(&deps, &identity, earlier, patience).await
         };
         self.tracking = Some(tasks::spawn_owned("snapshot", tracking));
     }
@@ -348,15 +349,16 @@ impl Snapshots {
             files.snapshot = before;
             return files;
         }
-        let looked = look(&session.deps, &session.identity, before, patience).await;
+        let earlier = EarlierSnapshots::of(session, before);
+        let looked = look(&session.deps, &session.identity, earlier, patience).await;
         let mut is_missing = looked.is_err();
         self.known = None;
         if let Ok(Some(look)) = looked {
             files.notices.extend(self.branch_event(&look.state.branch));
             is_missing = look.is_diff_missing();
-            let StepChanges { patch, event } = look.changes();
+            let StepChanges { patch, events } = look.changes();
             files.patch = patch;
-            files.notices.extend(event);
+            files.notices.extend(events);
             self.known = Some(look.state.snapshot.clone());
             files.snapshot = Some(look.state.snapshot);
         }
@@ -370,7 +372,7 @@ impl Snapshots {
 /// The events that end an unsettled step with what a look found. Its `step-finish` stays as it is, because clients print it whenever it is updated.
 fn end_of(session: &Session, unsettled: UnsettledStep<'_>, look: &FilesLook) -> Vec<Event> {
     let id = unsettled.id;
-    let StepChanges { patch, event } = look.changes();
+    let StepChanges { patch, events: notices } = look.changes();
     let mut events = vec![];
     if open_step(session).is_none() {
         // No later step tells the state of the files.
@@ -378,7 +380,7 @@ fn end_of(session: &Session, unsettled: UnsettledStep<'_>, look: &FilesLook) -> 
         events.push(session.new_part(id, Body::Snapshot(snapshot)));
     }
     events.extend(patch.map(|patch| session.new_part(id, Body::Patch(patch))));
-    events.extend(event);
+    events.extend(notices);
     events.extend(look.is_diff_missing().then(|| Event::SnapshotMissed(id.clone())));
     events
 }

@@ -214,6 +214,37 @@ async fn a_turn_without_a_sandbox_only_lacks_snapshots() {
 }
 
 #[tokio::test]
+async fn each_step_that_changes_files_shows_the_changes_of_the_session_so_far() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n"), ("c.txt", "c\n")])).await;
+    let steps = [write("a.txt", "2\n"), bash("cat a.txt"), write("b.txt", "3\n"), bash("rm c.txt")];
+    let transcript = run_to_end(&stack, &session, &format!("{}\n@text over", steps.join("\n"))).await;
+    let shown = |event: &e2e::turn::Event| {
+        let diffs = event.properties["diff"].as_array().unwrap().iter();
+        diffs.map(|diff| diff["file"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let diffs = transcript.events.iter().filter(|event| event.kind == "session.diff");
+    let (one, two, all) = (vec!["a.txt"], vec!["a.txt", "b.txt"], vec!["a.txt", "b.txt", "c.txt"]);
+    assert_eq!(
+        diffs.map(shown).collect::<Vec<_>>(),
+        [one, two, all.clone(), all],
+        "the last one ends the turn"
+    );
+    let at = |kind: &str| transcript.events.iter().position(|event| event.kind == kind).unwrap();
+    let begins_next = transcript.events.iter().position(|event| {
+        event.properties["part"]["state"]["input"]["filePath"]
+            .as_str()
+            .is_some_and(|path| path.ends_with("b.txt"))
+    });
+    assert!(at("session.diff") < begins_next.unwrap(), "during the turn");
+    let first = &transcript.events[at("session.diff")].properties["diff"][0];
+    assert_eq!((&first["additions"], &first["deletions"]), (&json!(1), &json!(1)));
+    // A turn that changes nothing shows nothing.
+    let log = run_to_end(&stack, &session, &format!("{}\n@text over", bash("cat a.txt"))).await;
+    assert_eq!(log.kinds().iter().filter(|kind| **kind == "session.diff").count(), 4);
+}
+
+#[tokio::test]
 async fn prompts_and_sessions_show_their_changes() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\ntwo\n")])).await;

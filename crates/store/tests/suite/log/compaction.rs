@@ -2,7 +2,10 @@
 
 use crate::world::{Running, World};
 use domain::{
-    conversation::{message::Message, part::Body},
+    conversation::{
+        message::{FileDiff, Message},
+        part::Body,
+    },
     event::{Event, StoredEvent},
     ids::SessionId,
 };
@@ -98,6 +101,23 @@ async fn a_compacted_log_replays_to_the_same_state() {
             assert_eq!(replay(&known), replay(&before), "seed {seed} position {position}");
         }
     }
+}
+
+#[tokio::test]
+async fn only_the_newest_changes_of_a_session_stay() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    for write in 1..=3 {
+        let diff = FileDiff { file: Some(format!("{write}.txt")), ..FileDiff::default() };
+        let change = world.change(Event::SessionDiff(vec![diff]));
+        world.store.append(&running.write(write), &[change], 0, Progress::None, NOW).await.unwrap();
+    }
+    world.sql("update session_run set phase = 0").await;
+    let of = SessionRef { tenant: world.tenant, session: running.session.clone() };
+    assert_eq!(world.store.compact_log(&of).await.unwrap(), Some(2));
+    let after = events(&world, &running.session).await;
+    let diffs: Vec<_> = after.iter().filter(|event| event.kind == "session.diff").collect();
+    assert!(diffs.len() == 1 && diffs[0].properties.contains("3.txt"), "{diffs:?}");
 }
 
 #[tokio::test]
