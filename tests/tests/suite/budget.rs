@@ -102,6 +102,10 @@ async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_more() {
     // The child cannot start. Its parent waits for the budget as well, not for its subtasks.
     watch.until(waits_for_budget).await;
     let child = stack.api.children(&session).await.remove(0);
+    let request = v1::GetSessionBudgetRequest { session_id: session.clone() };
+    let budget = stack.api.sessions().get_session_budget(request).await.unwrap().into_inner().budget.unwrap();
+    let own = budget.session_spent_usd_picos;
+    assert!(own > 0 && own == budget.spent_usd_picos, "the step that waits counts: {budget:?}");
     // Raising the limit at the child raises it for the tree.
     let budget = set(&stack.api, &child.id, 0).await;
     assert!(budget.max_usd_picos == 0 && budget.spent_usd_picos > 0, "{budget:?}");

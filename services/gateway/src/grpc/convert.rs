@@ -7,6 +7,7 @@ use crate::{
         projects::place::claimed_remote,
         requests::RequestFilter,
         sessions::{
+            budget::SessionBudget,
             output::{FileStat, WorkspaceDiff},
             read::SessionView,
             waits::Wait,
@@ -27,7 +28,7 @@ use domain::{
 use rpc::v1::{self, source::From};
 use store::{
     log::messages::MessageWithParts,
-    session::{row::Session, tree::budget::Budget},
+    session::row::Session,
     tenant::{keys::Key, projects::Project, tenants::Tenant},
 };
 use tonic::Status;
@@ -209,8 +210,12 @@ fn wait(wait: Wait) -> v1::Wait {
 }
 
 /// A budget; 0 means no limit.
-pub(super) fn budget(budget: Budget) -> v1::Budget {
-    v1::Budget { spent_usd_picos: budget.spent.0, max_usd_picos: budget.max.map_or(0, |max| max.0) }
+pub(super) fn budget(SessionBudget { tree, session_spent }: SessionBudget) -> v1::Budget {
+    v1::Budget {
+        spent_usd_picos: tree.spent.0,
+        max_usd_picos: tree.max.map_or(0, |max| max.0),
+        session_spent_usd_picos: session_spent.0,
+    }
 }
 
 /// The changes of a session.

@@ -56,26 +56,35 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: BudgetArgs)
                 .await?
                 .budget
         }
-        None => {
-            let request = GetSessionBudgetRequest { session_id: session_id.clone() };
-            call("load the budget", || async { client.sessions().get_session_budget(request.clone()).await })
-                .await?
-                .budget
-        }
+        None => Some(load(client, &session_id).await?),
     };
     let budget = budget.unwrap_or_default();
     let object = json!({"type": "budget", "session_id": session_id, "spent_usd": UsdPicos(budget.spent_usd_picos).dollars(),
+        "session_spent_usd": UsdPicos(budget.session_spent_usd_picos).dollars(),
         "max_usd": (budget.max_usd_picos > 0).then(|| UsdPicos(budget.max_usd_picos).dollars())});
     output.result(&sentence(budget), &object)?;
     Ok(Exit::Done)
 }
 
-fn sentence(budget: Budget) -> String {
-    let spent = UsdPicos(budget.spent_usd_picos).dollars();
-    match budget.max_usd_picos {
-        0 => format!("spent ${spent:.4}, no limit"),
-        max => format!("spent ${spent:.4} of ${:.4}", UsdPicos(max).dollars()),
-    }
+/// Returns the budget of a session and its subtasks.
+///
+/// # Errors
+/// The server's refusal, or the loss of the connection.
+pub(super) async fn load(client: &Client, session_id: &str) -> Result<Budget> {
+    let request = GetSessionBudgetRequest { session_id: session_id.to_owned() };
+    let loaded =
+        call("load the budget", || async { client.sessions().get_session_budget(request.clone()).await });
+    Ok(loaded.await?.budget.unwrap_or_default())
+}
+
+/// Formats a budget: "spent $1.2500 of $2.0000, $1.0000 of it without subtasks".
+pub(super) fn sentence(budget: Budget) -> String {
+    let dollars = |picos: i64| format!("${:.4}", UsdPicos(picos).dollars());
+    let Budget { spent_usd_picos: spent, max_usd_picos: max, session_spent_usd_picos: own } = budget;
+    let limit = if max == 0 { ", no limit".to_owned() } else { format!(" of {}", dollars(max)) };
+    let of_session =
+        if own == spent { String::new() } else { format!(", {} of it without subtasks", dollars(own)) };
+    format!("spent {}{limit}{of_session}", dollars(spent))
 }
 
 #[cfg(test)]
@@ -95,8 +104,17 @@ mod tests {
 
     #[test]
     fn what_is_left_can_be_seen() {
-        let budget = |max_usd_picos| Budget { spent_usd_picos: 1_250_000_000_000, max_usd_picos };
-        assert_eq!(sentence(budget(0)), "spent $1.2500, no limit");
-        assert_eq!(sentence(budget(2_000_000_000_000)), "spent $1.2500 of $2.0000");
+        let dollar = 1_000_000_000_000;
+        let budget = |max_usd_picos, session_spent_usd_picos| Budget {
+            spent_usd_picos: 5 * dollar / 4,
+            max_usd_picos,
+            session_spent_usd_picos,
+        };
+        assert_eq!(sentence(budget(0, 5 * dollar / 4)), "spent $1.2500, no limit");
+        assert_eq!(sentence(budget(2 * dollar, 5 * dollar / 4)), "spent $1.2500 of $2.0000");
+        assert_eq!(
+            sentence(budget(dollar, dollar)),
+            "spent $1.2500 of $1.0000, $1.0000 of it without subtasks"
+        );
     }
 }

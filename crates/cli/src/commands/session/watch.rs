@@ -9,7 +9,10 @@ use crate::{
             answer::Open,
             subtasks::{self, Subtasks},
         },
-        session::outcome::{Outcome, failed},
+        session::{
+            budget,
+            outcome::{Outcome, failed},
+        },
     },
     exit::{self, Exit},
     stream::{
@@ -350,7 +353,15 @@ async fn summary(client: &Client, turn: Turn<'_>, paint: Paint) -> String {
             paint.red(outcome)
         }
     };
-    text.push_str(&format!("{mark}{}  session {id}\n", usage(turn)));
+    let used = match turn.purpose {
+        // The step that waits is not over, so the session does not count its usage yet.
+        Purpose::Prompt if outcome == "budget" => match budget::load(client, id).await {
+            Ok(budget) => format!("  {}", budget::sentence(budget)),
+            Err(_) => usage(turn),
+        },
+        Purpose::Prompt | Purpose::Shell | Purpose::Trial => usage(turn),
+    };
+    text.push_str(&format!("{mark}{used}  session {id}\n"));
     if diff.is_ok_and(|diff| !diff.files.is_empty()) {
         text.push_str(&format!("flotilla checkout {id}   puts the result on a branch of your repository\n"));
     }

@@ -53,6 +53,21 @@ impl Store {
         Ok(Budget { spent: UsdPicos(row.try_get("spent")?), max: max.map(UsdPicos) })
     }
 
+    /// Returns what the model calls of one session cost, without those of its subtasks.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn get_session_spent(&self, tenant: TenantId, session: &SessionId) -> Result<UsdPicos, Error> {
+        let query = sqlx::query(
+            "select coalesce(sum(cost_usd_picos), 0)::bigint as spent from ledger where tenant_id = $1 and session_id = $2",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        let spent = rows.first().map(|row| row.try_get("spent")).transpose()?;
+        Ok(UsdPicos(spent.unwrap_or_default()))
+    }
+
     /// Sets the budget of the tree below `root`, and wakes the sessions that wait for it. `dedupe` names the change: a repeated
     /// change wakes no session twice. Returns the sessions that the caller must nudge.
     ///

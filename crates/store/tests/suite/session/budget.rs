@@ -30,6 +30,9 @@ async fn a_tree_spends_one_budget() {
     }
     let unlimited = Budget { spent: UsdPicos(7), max: None };
     assert_eq!(world.store.get_budget(tenant, &root).await.unwrap(), unlimited);
+    for (session, picos) in [(&root, 3), (child.session(), 4), (stranger.session(), 0)] {
+        assert_eq!(world.store.get_session_spent(tenant, session).await.unwrap(), UsdPicos(picos));
+    }
     for (max, used_up) in [(8, false), (7, true), (1, true)] {
         world.store.set_budget(tenant, &root, Some(UsdPicos(max)), &format!("set:{max}")).await.unwrap();
         let budget = world.store.get_budget(tenant, &root).await.unwrap();

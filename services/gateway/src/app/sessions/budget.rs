@@ -6,10 +6,10 @@ use crate::{
     ground::{error::Error, invalid::Invalid, scope::Scope},
 };
 use domain::{
-    ids::{EventId, SessionId},
+    ids::{EventId, SessionId, TenantId},
     money::UsdPicos,
 };
-use store::session::tree::budget::Budget;
+use store::{Store, session::tree::budget::Budget};
 
 /// Reads an amount; 0 means no limit.
 ///
@@ -23,6 +23,14 @@ pub(super) fn amount(picos: i64) -> Result<Option<UsdPicos>, Error> {
     }
 }
 
+/// The budget of the tree that a session belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionBudget {
+    pub(crate) tree: Budget,
+    /// What the session itself spent.
+    pub(crate) session_spent: UsdPicos,
+}
+
 /// Returns the budget of the tree that a session belongs to.
 ///
 /// # Errors
@@ -31,10 +39,20 @@ pub(crate) async fn get(
     gateway: &Gateway,
     principal: &Principal,
     session: &SessionId,
-) -> Result<Budget, Error> {
+) -> Result<SessionBudget, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     let root = store.get_session(tenant, session).await?.root_id;
-    Ok(store.get_budget(tenant, &root).await?)
+    read(store, tenant, &root, session).await
+}
+
+async fn read(
+    store: &Store,
+    tenant: TenantId,
+    root: &SessionId,
+    session: &SessionId,
+) -> Result<SessionBudget, Error> {
+    let tree = store.get_budget(tenant, root).await?;
+    Ok(SessionBudget { tree, session_spent: store.get_session_spent(tenant, session).await? })
 }
 
 /// Sets the budget of the tree that a session belongs to, and wakes the sessions that wait for it. 0 means no limit.
@@ -46,7 +64,7 @@ pub(crate) async fn set(
     principal: &Principal,
     session: &SessionId,
     max_usd_picos: i64,
-) -> Result<Budget, Error> {
+) -> Result<SessionBudget, Error> {
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let (max, tenant) = (amount(max_usd_picos)?, account.tenant);
     let session = state.store.get_session(tenant, session).await?;
@@ -55,5 +73,5 @@ pub(crate) async fn set(
     for id in waiting {
         wake::interrupt(state, account, &id, session.class).await;
     }
-    Ok(state.store.get_budget(tenant, &session.root_id).await?)
+    read(&state.store, tenant, &session.root_id, &session.info.id).await
 }
