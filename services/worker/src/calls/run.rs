@@ -7,7 +7,10 @@ use crate::{
     tools::{
         bash,
         context::{Bounds, Call, CallContext, CallEvent, Report},
-        files::{preview, read::loaded_instructions},
+        files::{
+            preview::{self, PlannedFailure, Preview},
+            read::loaded_instructions,
+        },
         outcome::{Output, ToolError},
         registry,
         tool::{Repeat, Tool},
@@ -205,28 +208,34 @@ impl SilentCalls {
         perform(&ctx).await
     }
 
-    /// Describes the change of files that a call would make, for the person whom the session asks for permission. If the call would
-    /// fail or the sandbox does not answer soon, the description tells what the arguments alone tell. Empty for a call that changes
-    /// no files by itself.
-    pub(crate) async fn preview(&self, workspace: &Workspace, call: Call) -> Map<String, Value> {
-        let Ok(tool) = registry::find(&call.tool) else { return Map::new() };
+    /// Describes the change of files that a call would make, for the person whom the session asks for permission. If the sandbox does
+    /// not answer soon, the description tells what the arguments alone tell. Empty for a call that changes no files by itself.
+    pub(crate) async fn preview(&self, workspace: &Workspace, call: Call) -> Preview {
+        let Ok(tool) = registry::find(&call.tool) else { return Preview::Change(Map::new()) };
         let changes = preview::file_calls(tool, &call.input);
         if changes.is_empty() {
-            return Map::new();
+            return Preview::Change(Map::new());
         }
         let ctx = self.context(call);
         let planned = async {
             workspace.ready().await.ok()?;
             Some(preview::of_files(&ctx, &changes).await)
         };
-        let change = match tokio::time::timeout(PREVIEW_WAIT, planned).await {
-            Ok(Some(change)) => change,
+        match tokio::time::timeout(PREVIEW_WAIT, planned).await {
+            Ok(Some(Preview::Change(change))) => Preview::Change(clean::map(change)),
+            Ok(Some(Preview::Failure(PlannedFailure { answer, paths, written }))) => {
+                let written = clean::map(written);
+                if tool == Tool::Batch {
+                    // Its other calls may still succeed.
+                    return Preview::Change(written);
+                }
+                Preview::Failure(PlannedFailure { answer, paths, written })
+            }
             Ok(None) | Err(_) => {
                 let told = tokio::time::timeout(PREVIEW_WAIT, preview::of_arguments(&ctx, &changes)).await;
-                told.unwrap_or_else(|_| preview::names(&changes))
+                Preview::Change(clean::map(told.unwrap_or_else(|_| preview::names(&changes))))
             }
-        };
-        clean::map(change)
+        }
     }
 
     /// Ends a command, and returns its answer with its id if the sandbox knows the command.

@@ -177,6 +177,44 @@ async fn a_permission_to_change_files_shows_the_files_and_the_change() {
     }
 }
 
+#[tokio::test]
+async fn an_edit_that_cannot_be_applied_asks_nobody() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let mut events = Events::of(&client, "/event", "").await;
+    let rule = |permission: &str, pattern: &str, action: &str| json!({"permission": permission, "pattern": pattern, "action": action});
+    let rules =
+        [rule("edit", "*", "ask"), rule("edit", "sealed.txt", "deny"), rule("read", "secret.txt", "deny")];
+    let session = client.session(json!({"permission": rules})).await;
+    let path = |name: &str| format!("/workspace/{name}");
+    let edit = |name: &str| json!({"filePath": path(name), "oldString": "absent words", "newString": "x"});
+    let edits = json!({"filePath": path("n.txt"), "edits": [
+        {"oldString": "one", "newString": "two"}, {"oldString": "absent words", "newString": "x"}
+    ]});
+    let patch = "*** Begin Patch\n*** Update File: n.txt\n@@\n-absent words\n+x\n*** End Patch";
+    let prepare = bash("for name in n secret sealed; do echo one > $name.txt; done");
+    let failing = [
+        format!("@tool edit {}", edit("n.txt")),
+        format!("@tool edit {}", edit("missing.txt")),
+        format!("@tool multiedit {edits}"),
+        format!("@tool apply_patch {}", json!({"patchText": patch})),
+        format!("@tool edit {}", edit("sealed.txt")),
+    ];
+    client.prompt(&session, &format!("{prepare}\n{}\n@text done", failing.join("\n"))).await;
+    events.until_session("session.idle", &session).await;
+    assert!(!events.kinds().contains("permission.asked"), "{:?}", events.kinds());
+    let calls = stack.api.tool_calls(&session).await;
+    let answers: Vec<&str> = calls[1..].iter().map(|call| call.result.as_str()).collect();
+    assert_eq!(answers.len(), failing.len());
+    assert!(answers[4].contains("a rule which prevents"), "denied unread: {answers:?}");
+
+    // The failure would tell what a file has that the agent may not read.
+    client.prompt_async(&session, &format!("@tool edit {}\n", edit("secret.txt"))).await;
+    let permission = events.until_session("permission.asked", &session).await;
+    let metadata = &permission["properties"]["metadata"];
+    assert!(metadata["diff"].as_str().unwrap().contains("-absent words"), "{permission}");
+}
+
 /// The person decides before there are files: the dialog shows what the arguments tell.
 #[tokio::test]
 async fn a_permission_shows_the_change_although_the_files_are_not_open() {

@@ -6,7 +6,7 @@ use super::{
     diff::{compare, merged, proposed_change},
     edit, multiedit, write,
 };
-use crate::tools::{batch, context::CallContext, spec::parse_arguments, tool::Tool};
+use crate::tools::{batch, context::CallContext, outcome::ToolError, spec::parse_arguments, tool::Tool};
 use convert_client::{reply::Diff, request::FileVersions};
 use serde_json::{Map, Value};
 
@@ -14,6 +14,26 @@ use serde_json::{Map, Value};
 pub(crate) struct FileCall {
     tool: Tool,
     input: Value,
+}
+
+/// What a call would do to files.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Preview {
+    /// It would make this change.
+    Change(Map<String, Value>),
+    /// It would fail.
+    Failure(PlannedFailure),
+}
+
+/// The failure of a call that was not made.
+#[derive(Debug, PartialEq)]
+pub(crate) struct PlannedFailure {
+    /// The answer for the model. It may tell what the files have.
+    pub(crate) answer: String,
+    /// The files that the call names.
+    pub(crate) paths: Vec<String>,
+    /// The change that the arguments of the call tell.
+    pub(crate) written: Map<String, Value>,
 }
 
 /// The calls that change files: the call itself, or those inside a batch.
@@ -41,16 +61,23 @@ pub(crate) fn file_calls(tool: Tool, input: &Value) -> Vec<FileCall> {
     }
 }
 
-/// Describes the changes to the files as they are. For a call that would fail, the description tells what its arguments tell.
-pub(crate) async fn of_files(ctx: &CallContext, calls: &[FileCall]) -> Map<String, Value> {
+/// Describes the changes to the files as they are. If one of several calls would fail, the description tells what its arguments tell: the others may
+/// still succeed.
+pub(crate) async fn of_files(ctx: &CallContext, calls: &[FileCall]) -> Preview {
     let mut changes = vec![];
     for call in calls {
         match planned(ctx, call).await {
-            Some(change) => changes.push(change),
-            None => changes.extend(written(ctx, call).await),
+            Ok(change) => changes.push(change),
+            Err(ToolError::Model(answer)) if calls.len() == 1 => {
+                let paths = versions(call).unwrap_or_default().into_iter().map(|version| version.path);
+                let paths = paths.collect();
+                let written = merged(written(ctx, call).await.into_iter());
+                return Preview::Failure(PlannedFailure { answer, paths, written });
+            }
+            Err(_) => changes.extend(written(ctx, call).await),
         }
     }
-    merged(changes.into_iter())
+    Preview::Change(merged(changes.into_iter()))
 }
 
 /// Describes the changes as far as the arguments of the calls tell them.
@@ -68,19 +95,18 @@ pub(crate) fn names(calls: &[FileCall]) -> Map<String, Value> {
     merged(versions.map(|versions| proposed_change(&versions.path, Diff::default())))
 }
 
-/// The change that a call would make; `None` if it would fail.
-async fn planned(ctx: &CallContext, call: &FileCall) -> Option<Map<String, Value>> {
+/// The change that a call would make, or how it would fail.
+async fn planned(ctx: &CallContext, call: &FileCall) -> Result<Map<String, Value>, ToolError> {
     let input = call.input.clone();
-    let change = match call.tool {
-        Tool::ApplyPatch => apply_patch::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::Edit => edit::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::MultiEdit => multiedit::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::Write => write::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit => return None,
-        Tool::Question | Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead => return None,
-        Tool::TodoWrite | Tool::Network | Tool::WebFetch => return None,
-    };
-    change.ok()
+    match call.tool {
+        Tool::ApplyPatch => apply_patch::preview(ctx, parse_arguments(input)?).await,
+        Tool::Edit => edit::preview(ctx, parse_arguments(input)?).await,
+        Tool::MultiEdit => multiedit::preview(ctx, parse_arguments(input)?).await,
+        Tool::Write => write::preview(ctx, parse_arguments(input)?).await,
+        Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit => Ok(Map::new()),
+        Tool::Question | Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead => Ok(Map::new()),
+        Tool::TodoWrite | Tool::Network | Tool::WebFetch => Ok(Map::new()),
+    }
 }
 
 /// The changes that the arguments of a call tell.

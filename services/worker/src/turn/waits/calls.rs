@@ -12,6 +12,7 @@ use crate::{
     record::WriteError,
     tools::{
         egress::network,
+        files::preview::Preview,
         outcome::{ToolError, completed_metadata},
         people::{
             plan_exit::{self, PlanAnswer},
@@ -40,7 +41,7 @@ use domain::{
     turn::{call::CallId, outcome::NEEDS_HUMAN, signal::Signal},
     wait::Wait,
 };
-use serde_json::Map;
+use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use store::log::record::Progress;
 
@@ -238,6 +239,18 @@ async fn is_allowed(session: &Session, permissions: &Permissions, call: &LoopCal
     permissions.judge(session.step_agent(), session.converter(), tool, input).await == Verdict::Allow
 }
 
+/// Whether the agent may read all these files, so that an answer may tell what they have.
+async fn may_read(session: &Session, paths: &[String]) -> bool {
+    for path in paths {
+        let input = json!({"filePath": path});
+        let (agent, converter) = (session.step_agent(), session.converter());
+        if session.permissions.judge(agent, converter, Tool::Read, &input).await != Verdict::Allow {
+            return false;
+        }
+    }
+    !paths.is_empty()
+}
+
 /// The tool of a call whose arguments match its schema.
 async fn checked(session: &Session, call: &LoopCall) -> Result<Tool, ToolError> {
     let tool = registry::find(&call.tool.tool).map_err(ToolError::Model)?;
@@ -268,7 +281,13 @@ async fn ask(
             let mut request = request(session, call).await;
             if let RequestBody::Permission { metadata, .. } = &mut request.body {
                 let calls = tool_calls.running.silent_calls();
-                metadata.extend(Box::pin(calls.preview(&session.workspace, call.to_run())).await);
+                match Box::pin(calls.preview(&session.workspace, call.to_run())).await {
+                    Preview::Change(change) => metadata.extend(change),
+                    Preview::Failure(failure) if may_read(session, &failure.paths).await => {
+                        return call.end(session, Err(failure.answer)).await.map(Settled::Ended);
+                    }
+                    Preview::Failure(failure) => metadata.extend(failure.written),
+                }
             }
             let wait = wait_for(&request);
             session.write(vec![Event::RequestAsked(Box::new(request))], Progress::None).await?;
