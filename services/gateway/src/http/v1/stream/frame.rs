@@ -1,6 +1,9 @@
 //! The frames of event streams. Those of `/global/event` name the directory of an event.
 
-use crate::streams::update::{Content, Directory, Update, UpdateScope};
+use crate::streams::{
+    notices::DISPOSED,
+    update::{Content, Directory, Update, UpdateScope},
+};
 use bytes::Bytes;
 use domain::ids::ProjectId;
 use serde::Deserialize;
@@ -85,13 +88,16 @@ impl<'a> FrameScope<'a> {
         format!("{{{members}\"payload\":{payload}}}")
     }
 
-    /// The data of a frame of `/api/event`.
+    /// The data of a frame of `/api/event`; `None`: the newer API has no such event.
     ///
     /// ```json
     /// {"id":"evt_…","type":"session.idle","data":{…},"location":{"directory":"/home/me/app"}}
     /// ```
-    pub(super) fn native(self, payload: &str) -> serde_json::Result<String> {
+    pub(super) fn native(self, payload: &str) -> serde_json::Result<Option<String>> {
         let Payload { id, kind, properties } = serde_json::from_str(payload)?;
+        if kind == DISPOSED {
+            return Ok(None);
+        }
         let named = match self {
             Self::Stream | Self::Global(_) => None,
             Self::Directory(Directory { name, .. }) => Some(name.as_str()),
@@ -99,6 +105,6 @@ impl<'a> FrameScope<'a> {
         };
         let location = named.map(|name| format!(",\"location\":{}", json!({"directory": name})));
         let location = location.unwrap_or_default();
-        Ok(format!("{{\"id\":{},\"type\":{},\"data\":{properties}{location}}}", json!(id), json!(kind)))
+        Ok(Some(format!("{{\"id\":{},\"type\":{},\"data\":{properties}{location}}}", json!(id), json!(kind))))
     }
 }

@@ -385,7 +385,7 @@ impl Stream {
             Wrapping::Bare => Cow::Borrowed(payload),
             Wrapping::WithDirectory => Cow::Owned(scope.wrap(payload)),
             Wrapping::Native => match scope.native(payload) {
-                Ok(data) => Cow::Owned(data),
+                Ok(data) => Cow::Owned(data?),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "cannot send an event");
                     return None;
