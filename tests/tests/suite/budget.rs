@@ -89,7 +89,7 @@ async fn a_turn_whose_budget_is_not_raised_in_a_week_ends() {
     assert_eq!(codes, ["budget_spent"]);
     // The session takes prompts again once its budget is raised.
     set(&stack.api, &session, PLENTY).await;
-    assert_eq!(run(&stack.api, &session, "@text again").await.0, "again");
+    assert_eq!(run(&stack.api, &session, "@text again").await.0, "done");
 }
 
 #[tokio::test]

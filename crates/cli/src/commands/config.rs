@@ -264,7 +264,7 @@ fn files(directory: &Path) -> Result<Vec<(String, String)>> {
         let path = directory.join(&name);
         let is_file = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
         // One that cannot be read is a mistake of the settings that name it.
-        if let (true, Ok(text)) = (is_file, input::read_text(&path, limits::SETTINGS_FILE_BYTES_MAX)) {
+        if is_file && let Ok(text) = input::read_text(&path, limits::SETTINGS_FILE_BYTES_MAX) {
             found.push((name, text));
         }
     }

@@ -9,7 +9,7 @@ use crate::{
 use domain::policy::role::Role;
 use domain::{
     conversation::request::Answer,
-    ids::{PartId, TenantId, WorktreeId},
+    ids::{PartId, ProjectId, SessionId, TenantId, WorktreeId},
     secret::SecretAddress,
     session::{Outcome, Source},
 };
@@ -73,14 +73,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let version = broker.begin_change(tenant, &address).await.unwrap().version;
     let value = SecretVersion { version, sealed: sealed("v") };
     broker.finish_change(tenant, &address, &value, "ann").await.unwrap().unwrap();
-    let new = NewProposal {
-        project: &world.project,
-        session: &running.session,
-        file: "f",
-        document: "{}",
-        unused: &[],
-        repository: None,
-    };
+    let new = proposal(&world.project, &running.session);
     store.propose_environment(tenant, new).await.unwrap();
     store.note_shown_layer(tenant, "sha256:a").await.unwrap();
     broker.add_egress(tenant, &running.session, &[access("pypi.org")]).await.unwrap();
@@ -124,6 +117,11 @@ async fn count_as(connection: &mut PgConnection, tenant: Option<&str>, table: &s
 async fn refusal(connection: &mut PgConnection, sql: String) -> String {
     let error = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(connection).await.expect_err(&sql);
     error.as_database_error().and_then(|error| error.code()).unwrap().into_owned()
+}
+
+/// What a session proposes.
+fn proposal<'a>(project: &'a ProjectId, session: &'a SessionId) -> NewProposal<'a> {
+    NewProposal { project, session, file: "f", document: "{}", unused: &[], repository: None }
 }
 
 #[tokio::test]
@@ -276,14 +274,7 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     ));
     assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
-    let proposal = NewProposal {
-        project: &world.project,
-        session: &session,
-        file: "f",
-        document: "{}",
-        unused: &[],
-        repository: None,
-    };
+    let proposal = proposal(&world.project, &session);
     let digest = store.propose_environment(stranger, proposal).await.unwrap().digest;
     let decision = NewDecision { project: &world.project, digest: &digest, is_allowed: true, by: "stranger" };
     let decided = store.decide_environment(stranger, decision).await;

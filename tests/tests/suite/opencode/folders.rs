@@ -1,9 +1,6 @@
 //! What OpenCode's web app calls to open a project: a person browses the folders below the home directory.
 
-use super::{
-    client::{Answer, Client},
-    directories::created_at,
-};
+use super::{client::Client, directories::created_at};
 use e2e::Stack;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -73,7 +70,7 @@ async fn the_folders_below_home_lead_to_the_projects() {
     assert_eq!(project["sandboxes"], json!(["my-project.worktrees/fix", "/my-project"]));
     assert!(!home.get("/project").await.to_string().contains("\"/my-project\""), "only a page needs it");
     let stranger = Client { key: stack.other_tenant().await.key, ..home.clone() };
-    assert_eq!(stranger.get("/find/file?query=&dirs=true").await, json!([]), "another tenant has none");
+    assert_eq!(stranger.get("/find/file?query=&dirs=true").await, json!(["project/"]), "its own one");
 }
 
 #[tokio::test]
@@ -105,9 +102,10 @@ async fn a_session_is_not_moved_but_the_directories_are_listed() {
     client.expect(204, Method::POST, &format!("/experimental/project/{id}/copy/refresh"), Value::Null).await;
     let listed = client.get(&format!("/project/{id}/directories")).await;
     assert_eq!(listed, json!([{"directory": "/home/me/project"}]));
-    let body = json!({"sessionID": session, "destination": {"directory": "/home/me/other"}}).to_string();
-    let Answer { status, body, .. } =
-        client.send(Method::POST, "/experimental/control-plane/move-session", &body).await;
+    let body = json!({"sessionID": session, "destination": {"directory": "/home/me/other"}});
+    let refused = client.request(Method::POST, "/experimental/control-plane/move-session").json(&body);
+    let refused = refused.send().await.unwrap();
+    let (status, body): (u16, Value) = (refused.status().as_u16(), refused.json().await.unwrap());
     let want = json!({"name": "MoveSessionError", "data": {"message": "sessions cannot be moved"}});
     assert_eq!((status, body), (400, want));
 }

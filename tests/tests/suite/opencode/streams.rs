@@ -228,8 +228,9 @@ async fn a_slow_reader_gets_the_end_of_its_turn_once_and_no_other() {
         let path = format!("/session/{before}/prompt_async");
         client.expect(204, Method::POST, &path, note.clone()).await;
     }
+    slow.until_session("session.idle", &during).await;
     let last = client.session(json!({})).await;
-    slow.until_session("session.created", &last).await;
+    slow.until(|event| event["properties"]["info"]["id"] == last.as_str()).await;
     let ends = slow.seen.iter().filter(|event| event["type"] == "session.idle");
     let ends: Vec<_> = ends.map(|event| event["properties"]["sessionID"].as_str().unwrap()).collect();
     assert_eq!(ends, [during.as_str()]);

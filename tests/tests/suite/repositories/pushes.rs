@@ -21,8 +21,7 @@ async fn push(api: &Api, session: &str, branch: &str) -> Result<v1::PushSessionR
     let request = v1::PushSessionRequest {
         session_id: session.to_owned(),
         branch: branch.to_owned(),
-        message: String::new(),
-        dry_run: false,
+        ..Default::default()
     };
     api.sessions().push_session(request).await.map(tonic::Response::into_inner)
 }

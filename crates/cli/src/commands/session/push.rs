@@ -166,7 +166,10 @@ mod tests {
         let (fake, output) = (Fake::default(), Output::kept(false));
         let words = ["push", SESSION, "--branch", "agent/fix", "--message", "Fix it"];
         fake.run(&output, &words).await.unwrap();
-        assert_eq!(output.take().trim(), "pushed 1 commit with 2 files to agent/fix of https://h/r: c0ffee, but not: the stash, 1 entry");
+        assert_eq!(
+            output.take().trim(),
+            "pushed 1 commit with 2 files to agent/fix of https://h/r: c0ffee, but not: the stash, 1 entry"
+        );
         let before = output.take_notes();
         assert!(
             before.starts_with("would push 1 commit with 2 files to agent/fix of https://h/r\n"),

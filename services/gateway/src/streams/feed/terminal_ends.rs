@@ -57,13 +57,16 @@ impl TerminalEnds {
         }
     }
 
-    /// Follows the terminals that earlier feeds or other gateways started, the first time.
+    /// Follows the terminals that earlier feeds or other gateways started, once Redis tells them.
     pub(super) async fn recall(&mut self) {
-        if std::mem::replace(&mut self.has_recalled, true) {
+        if self.has_recalled {
             return;
         }
         match self.state.bus.list_terminals(self.tenant).await {
-            Ok(terminals) => terminals.into_iter().for_each(|terminal| self.follow(terminal)),
+            Ok(terminals) => {
+                self.has_recalled = true;
+                terminals.into_iter().for_each(|terminal| self.follow(terminal));
+            }
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "cannot read the terminals");
             }
