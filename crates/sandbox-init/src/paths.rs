@@ -154,8 +154,11 @@ impl Roots {
             let Some(missing) = rest.next() else { return Vec::new() };
             let missing = missing.as_os_str().to_string_lossy();
             let names = entries.into_iter().take(SIMILAR_LOOKED_AT_MAX).map(|entry| entry.0);
-            let with_rest =
-                |name: String| parent.join(name).join(rest.as_path()).to_string_lossy().into_owned();
+            let with_rest = |name: String| {
+                let mut similar = parent.join(name);
+                similar.extend(rest.clone());
+                similar.to_string_lossy().into_owned()
+            };
             return names::similar(&missing, names, SIMILAR_MAX).into_iter().map(with_rest).collect();
         }
         Vec::new()

@@ -108,7 +108,7 @@ pub(crate) fn make(start: &StartCommit, history: &History) -> Result<Bundle> {
     let shallow = temporary.path().join("shallow");
     fs::write(&shallow, ends).context("write a temporary file")?;
     // A complete history is read without such a file.
-    let shallow = history.is_shallow().then(|| format!("--shallow-file={}", shallow.display()));
+    let shallow = history.is_shallow().then(|| shallow.to_string_lossy().into_owned());
     write(start, &file, Part { shallow: shallow.as_deref(), ends: Some(history), without: None })
         .map_err(|error| if history.is_partial { partial(&error) } else { error })?;
     if let Some(parent) = &start.made {
@@ -131,7 +131,7 @@ pub(crate) fn make(start: &StartCommit, history: &History) -> Result<Bundle> {
 /// What a bundle has of a commit.
 #[derive(Clone, Copy)]
 struct Part<'a> {
-    /// Git's option for a shorter history.
+    /// A file with the commits at which a shorter history ends.
     shallow: Option<&'a str>,
     /// The history whose ends the refs name, for a bundle that a session starts from.
     ends: Option<&'a History>,
@@ -147,7 +147,7 @@ fn write(start: &StartCommit, path: &Path, part: Part<'_>) -> Result<()> {
         _ => "# v3 git bundle\n@object-format=sha256\n".to_owned(),
     };
     let (mut wanted, mut words) = (format!("{id}\n"), vec![]);
-    words.extend(part.shallow);
+    words.extend(part.shallow.into_iter().flat_map(|file| ["--shallow-file", file]));
     words.extend(["pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset"]);
     if let Some(without) = part.without {
         head.push_str(&format!("-{without}\n"));

@@ -147,8 +147,8 @@ impl Git {
 fn verb<'a>(words: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> Option<String> {
     let mut words = words.peekable();
     while words.peek()?.starts_with('-') {
-        // The option -c has a value.
-        if words.next()? == "-c" {
+        // These options have a value.
+        if ["-c", "--shallow-file"].contains(&words.next()?.as_ref()) {
             words.next();
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     fn an_error_names_the_verb() {
         let verb = |words: &[&'static str]| verb(words.iter().map(|word| (*word).into()));
         assert_eq!(
-            verb(&["-c", "a=b", "--shallow-file=x", "pack-objects", "--revs"]).as_deref(),
+            verb(&["-c", "a=b", "--shallow-file", "x", "pack-objects", "--revs"]).as_deref(),
             Some("pack-objects")
         );
         assert_eq!(verb(&["add", "-A"]).as_deref(), Some("add"));

@@ -125,7 +125,8 @@ impl RepositoryArgs {
             Location::Directory { name, dir } => {
                 let start = match (self.dirty, self.base.clone()) {
                     (true, _) => Start::Dirty,
-                    (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
+                    (false, None) => Start::Head,
+                    (false, Some(base)) => Start::Revision(base),
                 };
                 let place = place(&dir);
                 let local = LocalSource { name, start, dir, depth: self.depth };

@@ -16,6 +16,8 @@ use std::{
 /// What a session starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
+    /// The checked-out commit, whatever the work tree has in addition.
+    Head,
     /// This commit, branch or tag.
     Revision(String),
     /// The checked-out commit, and on top of it one commit with all changes and new files that are not ignored.
@@ -50,13 +52,12 @@ impl StartCommit {
             user.run(&["symbolic-ref", "--quiet", "--short", "HEAD"]).unwrap_or_else(|_| "main".to_owned());
         let git = with_objects(&user, objects.path())?;
         let Commit { id, made, left } = match start {
+            Start::Head => {
+                let id = find_commit(&user, &root, "HEAD")?;
+                Commit { id, made: None, left: status::read(&user)? }
+            }
             Start::Revision(revision) => {
-                let name = format!("{revision}^{{commit}}");
-                let commit = user.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &name]);
-                // Git says nothing more about it.
-                let id = commit.map_err(|_| no_commit(revision, &root))?;
-                let left = if revision == "HEAD" { status::read(&user)? } else { WorkTree::default() };
-                Commit { id, made: None, left }
+                Commit { id: find_commit(&user, &root, revision)?, made: None, left: WorkTree::default() }
             }
             Start::Dirty => commit_all(&user, &git, objects.path())?,
         };
@@ -94,6 +95,13 @@ fn with_objects(user: &Git, temporary: &Path) -> Result<Git> {
         .clone()
         .with_path("GIT_OBJECT_DIRECTORY", objects)
         .with_text("GIT_ALTERNATE_OBJECT_DIRECTORIES", &known))
+}
+
+fn find_commit(user: &Git, root: &Path, revision: &str) -> Result<String> {
+    let name = format!("{revision}^{{commit}}");
+    let commit = user.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &name]);
+    // Git says nothing more about it.
+    commit.map_err(|_| no_commit(revision, root))
 }
 
 /// The error of a revision that names no commit.

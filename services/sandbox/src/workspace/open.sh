@@ -20,12 +20,15 @@ esac
 # A bundle with a part of the history has a reference for each commit whose parents it lacks. Git does not clone one.
 # Returns whether it is one, and then does what the clone would do.
 take_part() {
-  local id name branch='' format=sha1
+  local id name branch='' has_head='' format=sha1
   git bundle list-heads "$url" >/tmp/heads 2>/tmp/errors || return 1
   sed -n 's|^\([0-9a-f]*\) refs/flotilla/shallow/.*|\1|p' /tmp/heads | sort -u >/tmp/shallow
   [ -s /tmp/shallow ] || return 1
   while read -r id name; do
-    case $name in refs/heads/*) branch=${name#refs/heads/} && break ;; esac
+    case $name in
+    HEAD) has_head=yes ;;
+    refs/heads/*) branch=${name#refs/heads/} && break ;;
+    esac
   done </tmp/heads
   [ -n "$branch" ] || exit 13
   [ ${#id} = 40 ] || format=sha256
@@ -36,8 +39,8 @@ take_part() {
   }
   cp /tmp/shallow .git/shallow
   git config remote.origin.url "$url" && git config remote.origin.fetch '+refs/heads/*:refs/remotes/origin/*' || exit 16
-  git update-ref "refs/remotes/origin/$branch" "$id" 2>/tmp/errors && git symbolic-ref refs/remotes/origin/HEAD "refs/remotes/origin/$branch" &&
-    git update-ref "refs/heads/$branch" "$id" && git symbolic-ref HEAD "refs/heads/$branch" || {
+  git update-ref "refs/remotes/origin/$branch" "$id" 2>/tmp/errors &&
+    { [ -z "$has_head" ] || git symbolic-ref refs/remotes/origin/HEAD "refs/remotes/origin/$branch"; } && git update-ref "refs/heads/$branch" "$id" && git symbolic-ref HEAD "refs/heads/$branch" || {
     cat /tmp/errors >&2
     exit 13
   }

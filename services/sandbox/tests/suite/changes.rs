@@ -276,7 +276,7 @@ async fn nothing_that_looks_at_files_opens_those_that_have_not_changed() {
     let (_machine, session) = Machine::with_open(directory.path(), &path).await;
     session.sh("echo more >> README.md; sleep 0.1").await;
     let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
-    let quiet = session.place(&directory, "workspaces").join("tree/quiet");
+    let quiet = session.place(&directory, "ws").join("tree/quiet");
     watch.add_watch(&quiet, AddWatchFlags::IN_OPEN).unwrap();
     assert_eq!(diff(&session, 0).await.unwrap().files.len(), 1);
     export(&session).await.unwrap();
@@ -360,7 +360,15 @@ async fn configuration_in_the_workspace_runs_nothing_outside() {
     names.sort_unstable();
     assert_eq!(
         names,
-        [".gitattributes", "README.md", "evil.sh", "hooks/post-index-change", "hooks/reference-transaction"]
+        [
+            ".gitattributes",
+            "README.md",
+            "evil.sh",
+            "hooks/post-index-change",
+            "hooks/reference-transaction",
+            "sub/.gitattributes",
+            "sub/f"
+        ]
     );
     assert!(changes.patch.contains("+changed"));
     export(&session).await.unwrap();

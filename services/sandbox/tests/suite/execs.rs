@@ -25,7 +25,7 @@ async fn a_command_gets_the_requested_environment_and_directory() {
     };
     session.start(request).await.unwrap();
     let lines = session.attach("e", 0).await.unwrap().output;
-    let expected = "/workspace/sub/dir\nGREETING=ahoj svět\nHOME=/home/agent\nLANG=C.UTF-8\n\
+    let expected = "/workspace/sub/dir\nEMAIL=agent@flotilla.invalid\nGREETING=ahoj svět\nHOME=/home/agent\nLANG=C.UTF-8\n\
                     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nTERM=dumb\n";
     assert_eq!(lines, expected);
     for (directory, expected) in [("/etc", "path_outside_workspace"), ("nowhere", "file_not_found")] {

@@ -24,10 +24,6 @@ fn make_part(dir: &Path, start: &Start, depth: Option<u32>) -> Result<Made> {
     Ok(Made { bundle, commit: commit.id().to_owned(), notes: commit.left.notes() })
 }
 
-fn head() -> Start {
-    Start::Revision("HEAD".to_owned())
-}
-
 struct Repository {
     dir: tempfile::TempDir,
     git: Git,
@@ -91,11 +87,11 @@ fn a_revision_is_sent_with_its_history_and_without_changes() {
     let first = repository.commit("a", "1");
     repository.commit("b", "2");
     repository.write("a", "dirty");
-    let head = make(repository.dir.path(), &Start::Revision("HEAD".to_owned())).unwrap();
+    let head = make(repository.dir.path(), &Start::Head).unwrap();
     assert_eq!(unpack(&head), ("trunk".to_owned(), vec![file("a", "1"), file("b", "2")]));
     let base = make(repository.dir.path(), &Start::Revision(first.clone())).unwrap();
     assert_eq!((unpack(&base).1, base.commit), (vec![file("a", "1")], first));
-    let again = make(repository.dir.path(), &Start::Revision("HEAD".to_owned())).unwrap();
+    let again = make(repository.dir.path(), &Start::Head).unwrap();
     assert_eq!(
         (again.commit, again.notes),
         (head.commit, vec!["1 uncommitted file stays here; --dirty sends it".to_owned()])
@@ -138,7 +134,7 @@ fn what_cannot_be_sent_is_said() {
     assert!(error.to_string().starts_with("there is no git repository at"), "{error}");
     assert_eq!(crate::exit::code(&error), "repository_missing");
     let empty = Repository::new();
-    let error = make(empty.dir.path(), &Start::Revision("HEAD".to_owned())).unwrap_err();
+    let error = make(empty.dir.path(), &Start::Head).unwrap_err();
     assert_eq!(format!("{error:#}"), "the repository has no commit yet; commit something, or use --dirty");
     empty.commit("a", "1");
     let error = make(empty.dir.path(), &Start::Revision("nope".to_owned())).unwrap_err();
@@ -234,9 +230,9 @@ fn ends(made: &Made) -> Vec<String> {
 fn a_part_of_the_history_says_where_it_ends() {
     let repository = Repository::new();
     let commits: Vec<String> = (0..4).map(|number| repository.commit("a", &number.to_string())).collect();
-    let part = make_part(repository.dir.path(), &head(), Some(2)).unwrap();
+    let part = make_part(repository.dir.path(), &Start::Head, Some(2)).unwrap();
     assert_eq!(ends(&part), [commits[2].clone()]);
-    let whole = make_part(repository.dir.path(), &head(), Some(9)).unwrap();
+    let whole = make_part(repository.dir.path(), &Start::Head, Some(9)).unwrap();
     assert_eq!(ends(&whole), [""; 0], "that is all of it");
     assert_eq!(unpack(&whole).1, [file("a", "3")]);
     let objects = |made: &Made| {
@@ -260,7 +256,7 @@ fn shallow_and_partial_clones_are_sent_as_far_as_they_go() {
         [("shallow", "--depth=2", &commits[1]), ("partial", "--filter=blob:none", &commits[2])]
     {
         Git::at(dir.path()).run(&["clone", "--quiet", option, &source, name]).unwrap();
-        let made = make(&dir.path().join(name), &head()).unwrap();
+        let made = make(&dir.path().join(name), &Start::Head).unwrap();
         assert_eq!((made.commit.as_str(), ends(&made)), (commits[2].as_str(), vec![end.clone()]), "{name}");
     }
     fs::write(dir.path().join("shallow/a"), "dirty").unwrap();
