@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::{fs, process::Stdio};
 use tempfile::TempDir;
 use testkit::proxy::{Proxy, link::ConnectionEnd};
-use tokio::process::Command;
+use tokio::{io::AsyncWriteExt as _, process::Command};
 
 /// The model is silent for longer than people like to wonder.
 const SCRIPT: &str = r#"
@@ -106,6 +106,72 @@ async fn the_command_line_serves_people_and_programs() {
     let session = programs_read_every_line(&person).await;
     people_see_waits_pages_and_colours(&person, &session).await;
     a_terminal_opens_in_the_sandbox(&person, &session).await;
+    a_prompt_comes_from_standard_input(&person).await;
+    a_shallow_clone_is_sent_once(&person).await;
+}
+
+/// Runs a command whose standard input has this text. Returns what it printed to its standard error.
+async fn run_with(person: &Person, words: &[&str], input: &str) -> String {
+    let mut command = person.command(words);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{words:?}: {errors}");
+    errors
+}
+
+/// The text of the newest prompt.
+async fn newest_prompt(person: &Person) -> String {
+    let sessions = person.run(&["ls", "--json"]).await.lines;
+    let messages = person.run(&["messages", sessions[0]["id"].as_str().unwrap(), "--json"]).await.lines;
+    let prompt = messages.iter().find(|message| message["info"]["role"] == "user").expect("a prompt");
+    prompt["parts"][0]["text"].as_str().unwrap().to_owned()
+}
+
+async fn a_prompt_comes_from_standard_input(person: &Person) {
+    let run = ["run", "--repo", ".", "--detach"];
+    for (words, want) in [
+        (&["-"][..], "greet me".to_owned()),
+        (&[], "greet me".to_owned()),
+        (&["explain"], "explain\n\ngreet me".to_owned()),
+    ] {
+        run_with(person, &[&run, words].concat(), "greet me").await;
+        assert_eq!(newest_prompt(person).await, want, "{words:?}");
+    }
+    // More than a command line can have.
+    let long = "greet ".repeat(30_000);
+    run_with(person, &[&run[..], &["-"]].concat(), &long).await;
+    assert_eq!(newest_prompt(person).await, long);
+}
+
+async fn a_shallow_clone_is_sent_once(person: &Person) {
+    let home = person.home.path();
+    let source = format!("file://{}", home.join("app").display());
+    let git = async |words: &[&str]| {
+        assert!(Command::new("git").current_dir(home).args(words).status().await.unwrap().success());
+    };
+    git(&[
+        "-C",
+        "app",
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t",
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        "two",
+    ])
+    .await;
+    git(&["clone", "-q", "--depth=1", &source, "shallow"]).await;
+    let run = ["run", "--repo", "../shallow", "greet me"];
+    let first = run_with(person, &run, "").await;
+    assert!(first.contains("sending shallow at"), "{first}");
+    let second = run_with(person, &run, "").await;
+    assert!(second.contains("is already there"), "{second}");
 }
 
 /// Returns the session of a run.

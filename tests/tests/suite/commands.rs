@@ -121,8 +121,8 @@ async fn a_command_of_a_person_has_an_hour_or_the_time_that_the_person_names() {
     // A call of a model keeps its bound.
     let call = format!("@tool bash {}\n@text over", json!({"command": "true", "timeout": 600_001}));
     run(&stack.api, &session, &call).await;
-    let refused = stack.api.tool_calls(&session).await.pop().unwrap();
-    assert!(refused.result.contains("600000"), "{refused:?}");
+    let cut = stack.api.tool_calls(&session).await.pop().unwrap();
+    assert_eq!(cut.input["timeout"], 600_000, "{cut:?}");
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ async fn an_answer_without_calls_ends_the_turn_whatever_its_reason_is_called() {
     let stack = Stack::without_sandbox().await;
     for provider in PROVIDERS {
         for (prompt, want) in [
-            ("@finish stop", "stop"),
+            ("@text a\n@finish stop", "stop"),
             ("@text a\n@finish tool-calls", "stop"),
             ("@text a\n@finish moon_phase", "other"),
         ] {

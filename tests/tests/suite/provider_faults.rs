@@ -231,7 +231,7 @@ async fn the_model_learns_of_its_mistakes_and_the_turn_continues() {
 @tool bash {"cmd":"true"}
 @tool teleport {"to":"moon"}
 @tool BASH {"command":"echo any case"}
-@tool read {"filePath":7}
+@tool read {"filePath":["a","b"]}
 @tool edit {"filePath":"/workspace/a","oldString":"a"}
 @text {{last_tool_result}}"#;
     let want = [

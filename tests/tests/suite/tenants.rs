@@ -347,8 +347,14 @@ async fn environment_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let digest = theirs.environment.clone();
     let verdict = v1::EnvironmentVerdict::Denied.into();
     let decide = v1::DecideEnvironmentRequest { project_id: theirs.project.clone(), digest, verdict };
+    let of_session = v1::GetSessionEnvironmentRequest { session_id: theirs.session.clone() };
     let mut environments = api.environments();
     vec![
+        (
+            "GetSessionEnvironment",
+            "session_not_found",
+            environments.get_session_environment(of_session).await.map(drop),
+        ),
         ("ListEnvironments", "project_not_found", environments.list_environments(list).await.map(drop)),
         (
             "ListProposedEnvironments",

@@ -110,13 +110,7 @@ pub(super) fn grep(
     let invalid = |error: &dyn std::fmt::Display| {
         Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"))
     };
-    let matcher = RegexMatcherBuilder::new()
-        .size_limit(PATTERN_BYTES_MAX)
-        .dfa_size_limit(PATTERN_BYTES_MAX)
-        // `$` matches before both kinds of line ends.
-        .crlf(true)
-        .build(&request.pattern)
-        .map_err(|error| invalid(&error))?;
+    let matcher = matcher(&request.pattern).map_err(|error| invalid(&error))?;
     let include = if request.include.is_empty() { None } else { Some(pattern(&request.include, &start)?) };
     let mut walk = Walk::new(roots, &start, stop)?;
     let (mut files, mut left_out) = (Vec::new(), false);
@@ -199,14 +193,8 @@ impl Search<'_> {
             return Ok(());
         }
         let name = relative(path);
-        let mut searcher: Searcher = SearcherBuilder::new()
-            .binary_detection(BinaryDetection::quit(0))
-            .heap_limit(Some(LINE_BYTES_MAX))
-            .line_terminator(LineTerminator::crlf())
-            .line_number(true)
-            .build();
         let matcher = self.matcher.clone();
-        searcher.search_file(matcher, &file, LineSink { search: self, path: &name, modified_at_ms })
+        searcher().search_file(matcher, &file, LineSink { search: self, path: &name, modified_at_ms })
     }
 
     /// The places of the matches in a line.
@@ -323,6 +311,22 @@ fn path_of(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
     found.path().map_err(|error| Failure::new(FailureCode::Internal, format!("name {path}: {error}")))
 }
 
+/// `$` matches before both kinds of line ends, as with ripgrep's `--crlf`.
+fn matcher(pattern: &str) -> Result<RegexMatcher, grep_regex::Error> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX).multi_line(true).crlf(true);
+    builder.build(pattern)
+}
+
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(LINE_BYTES_MAX))
+        .line_terminator(LineTerminator::crlf())
+        .line_number(true)
+        .build()
+}
+
 /// As ripgrep's `--glob`: without a slash it matches at any depth. A leading slash means `start`, commas part several patterns, and brackets also mean
 /// themselves, because frameworks have directories such as `[id]`.
 fn pattern(text: &str, start: &Path) -> Result<GlobSet, Failure> {
@@ -427,6 +431,21 @@ fn modified_at_ms(metadata: &Metadata) -> i64 {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+
+    #[test]
+    fn an_end_of_a_line_is_found_before_both_kinds_of_line_ends() {
+        for text in ["a;\nfoo;\nfoo; b\nc", "a;\r\nfoo;\r\nfoo; b\r\nc"] {
+            for (pattern, want) in [("foo;$", &[2][..]), ("^foo", &[2, 3]), ("c$", &[4]), (";$", &[1, 2])] {
+                let mut lines = vec![];
+                let sink = grep_searcher::sinks::UTF8(|number, _| {
+                    lines.push(number);
+                    Ok(true)
+                });
+                searcher().search_slice(matcher(pattern).unwrap(), text.as_bytes(), sink).unwrap();
+                assert_eq!(lines, want, "{pattern} in {text:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_pattern_finds_what_its_author_means() {

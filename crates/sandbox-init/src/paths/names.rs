@@ -42,7 +42,7 @@ mod tests {
             &["re\u{301}sume\u{301}.md"],
         );
         check("A.TS", &["a.ts", "b.ts"], &["a.ts"]);
-        check("main", &["main.rs", "domain", "a", "b"], &["main.rs", "domain"]);
+        check("main", &["main.rs", "domain", "b"], &["main.rs", "domain"]);
         check("x", &["y"], &[]);
     }
 }

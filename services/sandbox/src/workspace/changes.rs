@@ -50,6 +50,8 @@ const EXPORT_SCRIPT: &str = concat!(
     include_str!("shadow.sh"),
     include_str!("export.sh")
 );
+/// The index of the last look, next to the snapshots, and where a helper leaves it.
+const LOOKED: &str = "looked";
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
 /// Larger files are not in a diff; bytes. Git takes a second to read one of this size, and its diff is too long for a person.
 const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -150,6 +152,7 @@ async fn compare(session: &Arc<Session>, comparison: Comparison<'_>) -> Result<C
     let names = LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + LINE_BYTES_MAX);
     let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + names + LINE_BYTES_MAX;
     let output = session.shared.helpers.run(task(session, &meta, &scratch, script, arguments), limit).await;
+    keep_index(session, &scratch);
     scratch.remove().await;
     let output = output?;
     if output.code != 0 {
@@ -206,6 +209,7 @@ pub async fn export(session: &Arc<Session>, form: ExportForm<'_>, to: &Sender) -
     ];
     let scratch = scratch(session, &meta)?;
     let result = announce(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
+    keep_index(session, &scratch);
     scratch.remove().await;
     result
 }
@@ -217,6 +221,17 @@ async fn announce(session: &Session, task: helper::Task, meta: &Meta, to: &Sende
     // If the caller has left, the next message ends the helper.
     drop(to.send(Ok(first)).await);
     relay(running, meta, to).await
+}
+
+/// Keeps the index that a helper leaves for the next one, so that it need not read the same files again. Without it, the next one takes longer.
+fn keep_index(session: &Session, scratch: &Scratch) {
+    let snapshots = session.shared.layout.workspace(&session.key).join(DIRECTORY);
+    match std::fs::rename(scratch.path().join(LOOKED), snapshots.join(LOOKED)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!("the index of a look at files is not kept: {error}");
+        }
+        Ok(()) | Err(_) => {}
+    }
 }
 
 /// Makes a scratch directory that has what git ignores in addition to what the repository says.

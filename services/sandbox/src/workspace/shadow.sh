@@ -2,10 +2,12 @@
 # $1: base commit  $2: bytes of a file at most  $3: "refuse" larger files, or "leave" them as the base has them
 # The workspace's objects are read where they are; new ones go to the scratch directory. $attributes, if set, replaces how git reads files, and the commits of the
 # session then do not count.
-# Git reads only files whose time or size differs from what the checkout wrote, and writes objects only for files that changed: it cannot refresh the pack of a
+# Git reads only files whose time or size differs from what an index knows, or that were written in the second of that index, and writes objects only for files that changed: it cannot refresh the pack of a
 # read-only alternate, and would write an object for each file that it reads.
 shadow=/run/sbx/scratch/git
-seed=/run/sbx/snapshots/seed
+# The index of the last look, or that of the clone.
+seed=/run/sbx/snapshots/looked
+[ -z "${attributes-}" ] && [ -e $seed ] || seed=/run/sbx/snapshots/seed
 # With more changed files, one look at all files is quicker than to match each of them with each path.
 paths_max=200
 make_repository $shadow
@@ -50,7 +52,7 @@ fi
 # Every process costs some milliseconds in each look, so the shell itself does what it can.
 list_changed() {
   # It looks at the files on all processors. Of a submodule only its commit counts: its own configuration is the tenant's.
-  git status --porcelain -z --no-renames --untracked-files=all --ignore-submodules=dirty 2>/tmp/unlisted | sed -z 's/^...//' >/tmp/changed
+  GIT_OPTIONAL_LOCKS=1 git status --porcelain -z --no-renames --untracked-files=all --ignore-submodules=dirty 2>/tmp/unlisted | sed -z 's/^...//' >/tmp/changed
   mapfile -d '' -t changed </tmp/changed
 }
 
@@ -102,6 +104,8 @@ add_everything() {
 }
 
 list_changed
+# The next look need not read what this one has read.
+[ -n "${attributes-}" ] || [ ! $GIT_INDEX_FILE -nt $seed ] || cp -p $GIT_INDEX_FILE /run/sbx/scratch/looked
 look_into_nested
 find_left /tmp/changed
 [ ! -e /tmp/grown ] || cat /tmp/grown >>/tmp/large

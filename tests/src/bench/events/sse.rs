@@ -36,7 +36,7 @@ impl SseClient {
 
     /// Waits for the state of an idle session, with which a stream begins. What follows is live.
     pub(super) async fn has_state_of(&mut self, session: &str) {
-        self.until(|frame| frame.contains("\"session.idle\"") && frame.contains(session), |_| {}).await;
+        self.until(|frame| frame.contains("\"session.status\"") && frame.contains(session), |_| {}).await;
     }
 
     /// Waits until the next turn of a session is over, and gives each frame before that to `note`.

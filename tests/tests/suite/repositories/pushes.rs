@@ -71,10 +71,12 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     let pushed = push(api, &session, "").await.unwrap();
     let branch = format!("agent/{session}");
     assert_eq!((pushed.url.as_str(), &pushed.branch), (URL, &branch));
-    assert_eq!((pushed.commits, pushed.files), (1, 2));
+    // That of the agent, and one with what it has not committed.
+    assert_eq!((pushed.commits, pushed.files), (2, 2));
     assert_eq!(remote(&testbed, &["rev-parse", &branch]), pushed.commit);
     assert_eq!(remote(&testbed, &["show", &format!("{branch}:src/new")]), "new");
-    assert_eq!(remote(&testbed, &["rev-parse", &format!("{branch}^")]), testbed.app.commit);
+    let own = remote(&testbed, &["log", "-1", "--format=%s %P", &format!("{branch}^")]);
+    assert_eq!(own, format!("own {}", testbed.app.commit));
     assert_eq!(
         remote(&testbed, &["log", "-1", "--format=%ae %ce", &branch]),
         "agent@flotilla.invalid agent@flotilla.invalid"
@@ -86,12 +88,12 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     // The first one is in the log, without the token, and people read it in the conversation.
     let mut log = Watch::start(api, &session).await;
     let (by, first) = next_push(&mut log).await;
-    let want = json!({"url": URL, "branch": branch, "commit": pushed.commit, "commits": 1, "files": 2});
+    let want = json!({"url": URL, "branch": branch, "commit": pushed.commit, "commits": 2, "files": 2});
     assert_eq!((by.as_str(), first), ("test", want));
     let talk = api.conversation(&session).await;
     let texts = talk.iter().filter_map(|(_, parts)| parts.first()?["text"].as_str());
     let notes: Vec<&str> = texts.filter(|text| text.starts_with("flotilla push by")).collect();
-    let sentence = format!("pushed 1 commit with 2 files to {branch} of {URL}: {}", pushed.commit);
+    let sentence = format!("pushed 2 commits with 2 files to {branch} of {URL}: {}", pushed.commit);
     assert_eq!(notes, [format!("flotilla push by test: {sentence}")]);
 
     output(api, &session, "echo more >> file").await.unwrap();
