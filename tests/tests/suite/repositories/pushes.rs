@@ -70,9 +70,8 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
 
     let pushed = push(api, &session, "").await.unwrap();
     let branch = format!("agent/{session}");
-    assert_eq!((pushed.url.as_str(), &pushed.branch), (URL, &branch));
-    // That of the agent, and one with what it has not committed.
-    assert_eq!((pushed.commits, pushed.files), (2, 2));
+    // The commit of the agent, and one with what it has not committed.
+    assert_eq!((pushed.url.as_str(), &pushed.branch, pushed.commits, pushed.files), (URL, &branch, 2, 2));
     assert_eq!(remote(&testbed, &["rev-parse", &branch]), pushed.commit);
     assert_eq!(remote(&testbed, &["show", &format!("{branch}:src/new")]), "new");
     let own = remote(&testbed, &["log", "-1", "--format=%s %P", &format!("{branch}^")]);
