@@ -119,7 +119,7 @@ impl Store {
                  order by digest = own_digest desc, decided_at desc limit 2)
                union all
                (select *, true as is_elsewhere from proposed_environment
-                 where tenant_id = $1 and digest = own_digest and digest > '' and repository = $5 and project_id <> $2 and is_allowed is not null
+                 where tenant_id = $1 and digest = own_digest and proposed_at > '-infinity' and repository = $5 and project_id <> $2 and is_allowed is not null
                  order by decided_at desc limit 1)) as known on true"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str());
@@ -194,7 +194,7 @@ impl Store {
                       coalesce(p.decided_by, d.decided_by) as decided_by, coalesce(p.decided_at, d.decided_at) as decided_at
                  from proposed_environment p left join lateral (
                       select is_allowed, decided_by, decided_at from proposed_environment
-                       where p.is_allowed is null and tenant_id = $1 and digest = p.digest and digest > '' and repository = p.repository
+                       where p.is_allowed is null and tenant_id = $1 and digest = p.digest and proposed_at > '-infinity' and repository = p.repository
                          and is_allowed is not null
                        order by decided_at desc limit 1) as d on true
                 where p.tenant_id = $1 and p.project_id = $2) as known
@@ -218,7 +218,7 @@ impl Store {
         // A letter behind all digits ends the range.
         let sql = format!(
             "select distinct on (digest) {COLUMNS} from proposed_environment
-              where tenant_id = $1 and digest >= $2 and digest > '' and digest < $2 || 'g' order by digest, proposed_at desc limit $3"
+              where tenant_id = $1 and digest >= $2 and proposed_at > '-infinity' and digest < $2 || 'g' order by digest, proposed_at desc limit $3"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(beginning);
         let query = query.bind(PROPOSED_ENVIRONMENTS_MAX);
@@ -243,7 +243,7 @@ impl Store {
             "insert into proposed_environment as kept (tenant_id, project_id, digest, file, document, unused, session_id, repository,
                                                        is_allowed, decided_by, decided_at)
              select $1, $2, $3, file, document, unused, session_id, repository, $4, $5, now() from proposed_environment
-              where tenant_id = $1 and digest = $3 and digest > '' and exists (select 1 from project where tenant_id = $1 and id = $2)
+              where tenant_id = $1 and digest = $3 and proposed_at > '-infinity' and exists (select 1 from project where tenant_id = $1 and id = $2)
               order by project_id = $2 desc, proposed_at desc limit 1
              on conflict (tenant_id, project_id, digest) do update
                 set is_allowed = excluded.is_allowed, decided_by = excluded.decided_by, decided_at = excluded.decided_at

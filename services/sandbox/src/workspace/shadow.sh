@@ -20,9 +20,17 @@ tracked=${head:-$base}
 echo "$tracked" >$shadow/HEAD
 
 large_bytes=$2
+# Whether the next look may begin with the index of this one.
+is_kept=yes
+[ -z "${attributes-}" ] || is_kept=
 # find_left LIST: looks for those files of a list that are too large to read, with their sizes, and for those that cannot be read.
 find_left() {
   [ ! -s "$1" ] || find -files0-from "$1" -maxdepth 0 -type f \( -size "+${large_bytes}c" -fprintf /tmp/large '%s %p\0' -o ! -readable -fprint0 /tmp/unreadable \) 2>/dev/null
+}
+# Makes git take files of a list for unchanged. Such an index is not kept: the next look would not see their changes.
+assume_unchanged() {
+  is_kept=
+  git update-index --assume-unchanged -z --stdin
 }
 # Prints the paths of the large files.
 large_paths() {
@@ -42,12 +50,12 @@ else
   # Git would read all of a large file, also if it has no blocks.
   git ls-files -z >/tmp/files
   find_left /tmp/files
-  [ ! -s /tmp/large ] || large_paths | git update-index --assume-unchanged -z --stdin
+  [ ! -s /tmp/large ] || assume_unchanged < <(large_paths)
   mv -f /tmp/large /tmp/grown
   git update-index -q --refresh >/dev/null
 fi
 # The base has them as they are.
-[ -n "${attributes-}" ] || ! list_unchanged || git update-index --assume-unchanged -z --stdin </tmp/lfs-unchanged
+[ -n "${attributes-}" ] || ! list_unchanged || assume_unchanged </tmp/lfs-unchanged
 
 # Every process costs some milliseconds in each look, so the shell itself does what it can.
 list_changed() {
@@ -105,7 +113,7 @@ add_everything() {
 
 list_changed
 # The next look need not read what this one has read.
-[ -n "${attributes-}" ] || [ ! $GIT_INDEX_FILE -nt $seed ] || cp -p $GIT_INDEX_FILE /run/sbx/scratch/looked
+[ -z "$is_kept" ] || [ ! $GIT_INDEX_FILE -nt $seed ] || cp -p $GIT_INDEX_FILE /run/sbx/scratch/looked
 look_into_nested
 find_left /tmp/changed
 [ ! -e /tmp/grown ] || cat /tmp/grown >>/tmp/large

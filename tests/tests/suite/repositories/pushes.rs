@@ -128,7 +128,7 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     let (code, message) = refusal(api, &session, "").await;
     assert!(code == "push_branch_moved" && message.contains("--branch"), "{code}: {message}");
     assert_eq!(remote(&testbed, &["rev-parse", &branch]), person);
-    assert_eq!(push(api, &session, "agent/second").await.unwrap().commits, 1);
+    assert_eq!(push(api, &session, "agent/second").await.unwrap().commits, 2, "the branch has none of them");
     assert_eq!(remote(&testbed, &["for-each-ref", "--format=%(refname)"]).lines().count(), 3);
 }
 
