@@ -7,10 +7,7 @@ use nix::{
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
 };
 use rpc::v1;
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::path::{Path, PathBuf};
 
 pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspaceResponse, tonic::Status> {
     let (tenant_id, session_id) = (session.tenant.clone(), session.id.clone());
@@ -277,10 +274,9 @@ async fn nothing_that_looks_at_files_opens_those_that_have_not_changed() {
     git(&path, &["add", "."]);
     git(&path, &["commit", "-qm", "two files"]);
     let (_machine, session) = Machine::with_open(directory.path(), &path).await;
-    // As in a session that is older than a second: git reads files of the second in which its index was written.
-    let seed = std::fs::File::open(session.place(&directory, "ws").join("snapshots/seed")).unwrap();
-    seed.set_modified(SystemTime::now() + Duration::from_secs(2)).unwrap();
-    session.sh("echo more >> README.md").await;
+    // An old file: git reads files of the second in which its index was written. The first look learns the time.
+    session.sh("touch -d '1 day ago' quiet; echo more >> README.md").await;
+    diff(&session, 0).await.unwrap();
     let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
     let quiet = session.place(&directory, "ws").join("tree/quiet");
     watch.add_watch(&quiet, AddWatchFlags::IN_OPEN).unwrap();
