@@ -92,8 +92,8 @@ pub const STEP_MEDIA_MAX: usize = 10;
 /// Time that people have to answer a request before it counts as refused, unless the worker's settings say otherwise: enough to
 /// reach the next working day. Milliseconds.
 pub const REQUEST_WAIT_MS: u64 = 24 * 3_600_000;
-/// Time that people have to raise a spent budget, from the last prompt or step on: enough for somebody who is away for a week. Milliseconds. Beyond
-/// it: `budget_spent`.
+/// Time that people have to raise a spent budget, from the last prompt or step on; milliseconds. A person may be away for a week. Beyond it:
+/// `budget_spent`.
 pub const BUDGET_WAIT_MS: i64 = 7 * 24 * 3_600_000;
 /// Bytes of a person's answer to a request. Beyond it: `answer_too_long`.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -137,7 +137,7 @@ pub const EXEC_TIMEOUT_MS: u32 = 120_000;
 /// background.
 pub const EXEC_TIMEOUT_MAX_MS: u32 = 600_000;
 /// Time after which a command of a person is ended if the person names no other; milliseconds. One hour: builds and test suites take longer than a
-/// call of an agent, and a command that hangs must end although nobody looks.
+/// call of an agent, and a command that hangs must end even if no person watches it.
 pub const SHELL_TIMEOUT_MS: u32 = 3_600_000;
 /// Longest time that a person can name; milliseconds. Twelve hours: the command keeps a slot of a worker and a sandbox so long. Beyond it: `part_invalid`.
 pub const SHELL_TIMEOUT_MAX_MS: u32 = 43_200_000;

@@ -9,13 +9,17 @@ mod devcontainer;
 mod draft;
 
 use crate::{
+    Settings,
     document::Document,
     merge::merge,
     node::{Content, Entry, KeyPath, Node, Step},
     problem::{Problem, Problems},
     substitute::Refusal,
 };
-use domain::policy::{level::Level, reference::Reference};
+use domain::{
+    policy::{level::Level, reference::Reference},
+    session::{Source, repository_name},
+};
 use draft::Draft;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -48,8 +52,15 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// The name of the repository that the files of `source` are from, if decisions about the proposal count in all projects of this repository. `None`: its scripts
+    /// would get secrets, which belong to a project, or no repository is known. `above` are the settings above the repository.
+    pub fn shared_repository(&self, source: &Source, above: &Settings) -> Option<String> {
+        let gets_secrets = self.names_secrets() || !above.secrets.is_empty();
+        source.push_url().filter(|_| !gets_secrets).and_then(repository_name)
+    }
+
     /// Whether it names secrets: for its scripts, or for the registry of its image.
-    pub fn names_secrets(&self) -> bool {
+    fn names_secrets(&self) -> bool {
         let document: Value = serde_json::from_str(&self.document).unwrap_or_default();
         let environment = &document[ENVIRONMENT];
         ["secrets", "image_credential"].iter().any(|key| !environment[*key].is_null())

@@ -40,6 +40,12 @@ pub struct RepositorySettings {
 #[error("{0}")]
 pub struct UnclearRestriction(pub String);
 
+impl From<Problems> for UnclearRestriction {
+    fn from(problems: Problems) -> Self {
+        Self(problems.to_string())
+    }
+}
+
 /// Claude Code's settings. What they forbid holds here too.
 const CLAUDE: [&str; 2] = [".claude/settings.json", ".claude/settings.local.json"];
 /// The keys of Claude Code's settings that restrict, below `permissions`.
@@ -84,7 +90,7 @@ pub fn configure(
         documents.extend(file.read(text)?);
     }
     // Each file was valid alone, so only the common limits can be exceeded.
-    let merged = merge(&documents).map_err(|problems| UnclearRestriction(problems.to_string()))?;
+    let merged = merge(&documents)?;
     let more = mistakes.len().saturating_sub(SETTINGS_PROBLEMS_MAX);
     mistakes.truncate(SETTINGS_PROBLEMS_MAX);
     if more > 0 {
@@ -134,8 +140,8 @@ impl FileReader<'_> {
                 self.usable(document)
             }
             (Ok(document), _) => self.usable(document),
-            (Err(problems), None) => Err(UnclearRestriction(problems.to_string())),
-            (Err(problems), Some(subject)) => self.without_front_matter(subject, &problems),
+            (Err(problems), None) => Err(problems.into()),
+            (Err(problems), Some(subject)) => self.without_front_matter(subject, problems),
         }
     }
 
@@ -143,15 +149,15 @@ impl FileReader<'_> {
     fn without_front_matter(
         &mut self,
         subject: Subject<'_>,
-        problems: &Problems,
+        problems: Problems,
     ) -> Result<Option<Document>, UnclearRestriction> {
         let loss = match subject.kind {
             Kind::Command => Loss::Part,
             Kind::Agent | Kind::Mode => Loss::without_agent(&Arc::from(subject.name)),
         };
         match &loss {
-            Loss::All => return Err(UnclearRestriction(problems.to_string())),
-            Loss::Part | Loss::Agent(_) | Loss::File => self.tell(problems, |_| loss.clone()),
+            Loss::All => return Err(problems.into()),
+            Loss::Part | Loss::Agent(_) | Loss::File => self.tell(&problems, |_| loss.clone()),
         }
         let Loss::Agent(name) = loss else { return Ok(None) };
         let origin = Origin { level: Level::Repository, file: Arc::from(self.path), line: 1, column: 1 };
@@ -175,7 +181,7 @@ impl FileReader<'_> {
             let Err(problems) = checked else { return Ok(Some(document)) };
             let losses: Vec<Loss> = problems.list.iter().map(|problem| Loss::of(&problem.path)).collect();
             if losses.contains(&Loss::All) {
-                return Err(UnclearRestriction(problems.to_string()));
+                return Err(problems.into());
             }
             let is_whole = losses.contains(&Loss::File);
             self.tell(&problems, |path| if is_whole { Loss::File } else { Loss::of(path) });
@@ -195,16 +201,13 @@ impl FileReader<'_> {
                 }
             }
         }
-        match merge(std::slice::from_ref(&restrictions)) {
-            Ok(_) => Ok(Some(restrictions)),
-            Err(problems) => Err(UnclearRestriction(problems.to_string())),
-        }
+        merge(std::slice::from_ref(&restrictions))?;
+        Ok(Some(restrictions))
     }
 
     /// Reads the file that proposes an environment. At this level it only narrows.
     fn read_proposal(&mut self, text: &str) -> Result<Option<Document>, UnclearRestriction> {
-        let restrictions =
-            proposal::restrictions(text).map_err(|problems| UnclearRestriction(problems.to_string()))?;
+        let restrictions = proposal::restrictions(text)?;
         if let Err(problems) = proposal::find(&[(proposal::FILE, text)]) {
             self.tell(&problems, |_| Loss::File);
         }

@@ -14,7 +14,7 @@ use serde_json::Value;
 const COMMAND: &str = "command";
 /// The mark on the text of a prompt that asks for a shell command: the command line.
 const SHELL: &str = "shell";
-/// The mark beside it: the milliseconds after which the command is ended. Absent: [`limits::SHELL_TIMEOUT_MS`].
+/// The mark beside it: the sandbox ends the command after so many milliseconds. Absent: [`limits::SHELL_TIMEOUT_MS`].
 const SHELL_TIMEOUT: &str = "shell_timeout_ms";
 /// The sentence that tells a model about a shell command or a task that the person started.
 pub const BY_THE_USER: &str = "The following tool was executed by the user";

@@ -105,6 +105,11 @@ impl Body {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
+    /// Whether it is an attempt that failed with the error code `code`.
+    pub fn is_failed_attempt(&self, code: &str) -> bool {
+        matches!(self, Self::Retry(retry) if retry.error.data.code.as_deref() == Some(code))
+    }
+
     /// The tool call, if it is one.
     pub fn as_tool(&self) -> Option<&Tool> {
         if let Self::Tool(tool) = self { Some(tool) } else { None }

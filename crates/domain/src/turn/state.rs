@@ -20,7 +20,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Code of the error of a turn whose budget nobody raised in time.
+/// Code of the error of a turn whose budget was not raised in time.
 const BUDGET_SPENT: &str = "budget_spent";
 
 /// What a turn is doing.

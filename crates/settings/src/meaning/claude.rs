@@ -29,7 +29,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The rules that give this entry's uses a verdict.
-    pub(crate) fn rules(self, verdict: Verdict) -> Vec<Rule> {
+    fn rules(self, verdict: Verdict) -> Vec<Rule> {
         let Some(permission) = permission(self.tool) else { return vec![] };
         let Some(pattern) = self.pattern else { return vec![Rule::of(permission, verdict)] };
         let patterns = match permission {
@@ -60,12 +60,17 @@ pub(crate) fn entries(text: &str) -> Vec<&str> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
+/// The rules that give the uses of all entries a verdict.
+pub(crate) fn all(entries: &[Entry<'_>], verdict: Verdict) -> Vec<Rule> {
+    entries.iter().flat_map(|entry| entry.rules(verdict)).collect()
+}
+
 /// The rules of a list of the only tools that an agent has.
 pub(crate) fn only(entries: &[Entry<'_>]) -> Vec<Rule> {
     if entries.iter().any(|entry| entry.tool == "*") {
         return vec![];
     }
-    let allowed: Vec<Rule> = entries.iter().flat_map(|entry| entry.rules(Verdict::Allow)).collect();
+    let allowed = all(entries, Verdict::Allow);
     let has = |name: &str| allowed.iter().any(|rule| rule.permission == name);
     let comes_along = |name: &str| match name {
         // It only asks people to open a host for commands and pages.

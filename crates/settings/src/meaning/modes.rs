@@ -6,7 +6,8 @@ use crate::{
 };
 use std::sync::Arc;
 
-const AGENT: &str = "agent";
+/// The key of agents.
+pub(crate) const AGENT: &str = "agent";
 /// The older key, and the key of an agent that says where it may be used.
 pub(crate) const MODE: &str = "mode";
 

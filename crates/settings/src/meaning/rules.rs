@@ -38,7 +38,7 @@ pub(crate) const AGENT_RULES: [&str; 9] = [
 /// Claude Code's mode in which an agent changes nothing.
 const PLAN_MODE: &str = "plan";
 
-/// Whether a key that nobody knows may be meant as a restriction.
+/// Whether an unknown key may be meant as a restriction.
 pub(crate) fn may_restrict(key: &str) -> bool {
     let key: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
     let key = key.to_ascii_lowercase();
@@ -81,10 +81,7 @@ impl Reader {
                 None => {}
             },
             _ => {
-                let of = |entries: &[claude::Entry<'_>]| {
-                    entries.iter().flat_map(|entry| entry.rules(Verdict::Deny)).collect()
-                };
-                let denied = self.claude_list(node, of);
+                let denied = self.claude_list(node, |entries| claude::all(entries, Verdict::Deny));
                 lists.limits.extend(denied);
             }
         }
@@ -94,14 +91,9 @@ impl Reader {
     fn claude_permissions(&mut self, node: &Node) -> Option<Vec<Rule>> {
         let (mut ask, mut deny) = (None, None);
         self.fields(node, |reader, entry| {
-            let mut list = |verdict| {
-                let of = |entries: &[claude::Entry<'_>]| {
-                    entries.iter().flat_map(|entry| entry.rules(verdict)).collect::<Vec<_>>()
-                };
-                match &entry.node.value {
-                    Content::List(_) => reader.claude_list(&entry.node, of),
-                    _ => reader.refused(&entry.node, "a list of tools", &shown(&entry.node)),
-                }
+            let mut list = |verdict| match &entry.node.value {
+                Content::List(_) => reader.claude_list(&entry.node, |entries| claude::all(entries, verdict)),
+                _ => reader.refused(&entry.node, "a list of tools", &shown(&entry.node)),
             };
             match &*entry.key {
                 "ask" => ask = list(Verdict::Ask),

@@ -3,7 +3,7 @@
 use crate::{
     document::Document,
     meaning::{
-        modes::MODE,
+        modes::{AGENT, MODE},
         providers,
         rules::{AGENT_RULES, ROOT_RULES, may_restrict},
     },
@@ -12,7 +12,6 @@ use crate::{
 use domain::policy::agent::Agent;
 use std::sync::Arc;
 
-const AGENT: &str = "agent";
 const DISABLE: &str = "disable";
 
 /// What has to go because of a mistake.
@@ -24,7 +23,7 @@ pub(super) enum Loss {
     Agent(Arc<str>),
     /// All values of the file but the restrictions.
     File,
-    /// Everything: nothing may run, because nobody knows what may.
+    /// Everything: nothing may run, because it is unclear what may.
     All,
 }
 
@@ -54,7 +53,7 @@ impl Loss {
         }
     }
 
-    /// What is left out if nobody knows what an agent may do.
+    /// What is left out if it is unclear what an agent may do.
     pub(super) fn without_agent(name: &Arc<str>) -> Self {
         // A built-in agent exists whatever the files say.
         if Agent::parse(name).is_some() { Self::All } else { Self::Agent(Arc::clone(name)) }

@@ -17,7 +17,6 @@ use crate::{
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
     policy::level::Level,
-    session::repository_name,
 };
 use rpc::v1;
 use settings::{
@@ -219,16 +218,13 @@ pub(in crate::app) fn query<'a>(
     EnvironmentQuery { project, session, document, repository }
 }
 
-/// The repository of a session, if decisions about what it proposes count in all projects of the same repository. `None` if the scripts would get secrets, which
-/// belong to a project, or no repository is known.
+/// [`Proposal::shared_repository`] for the files of a session. `None` also if the settings above them have a mistake.
 pub(in crate::app) fn shared_repository(
     session: &Session,
     proposal: &Proposal,
     above: &[Document],
 ) -> Option<String> {
-    let has_secrets = merge(above).is_ok_and(|merged| !merged.settings.secrets.is_empty());
-    let url = session.source.push_url().filter(|_| !proposal.names_secrets() && !has_secrets);
-    url.and_then(repository_name)
+    proposal.shared_repository(&session.source, &merge(above).ok()?.settings)
 }
 
 /// The files of a session, as far as they describe its environment.

@@ -54,8 +54,7 @@ pub(super) fn from_model(model: Option<v1::ModelRef>) -> Option<ModelRef> {
     Some(ModelRef { provider_id: model.provider_id, model_id: model.model_id })
 }
 
-/// The source that a client names. An unset source is empty.
-/// Reads a source. `remote` is the repository of a bundle, as its client says.
+/// The source that a client names. An unset source is empty. `remote` is the repository of a bundle, as the client says.
 pub(super) fn from_source(source: Option<v1::Source>, remote: &str) -> Source {
     let Some(source) = source else { return Source::default() };
     let (origin, remote) = match source.from {

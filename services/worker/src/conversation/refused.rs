@@ -29,8 +29,7 @@ pub(crate) fn refused(entries: &[&MessageWithParts]) -> Vec<bool> {
 
 /// How many attempts of a step failed because of pictures and documents.
 fn marks(parts: &[(u64, Part)]) -> usize {
-    let is_mark = |body: &Body| matches!(body, Body::Retry(retry) if retry.error.data.code.as_deref() == Some(MEDIA_REFUSED));
-    parts.iter().filter(|(_, part)| is_mark(&part.body)).count()
+    parts.iter().filter(|(_, part)| part.body.is_failed_attempt(MEDIA_REFUSED)).count()
 }
 
 /// The newest entry that the model of `step` wrote: it has seen everything before.

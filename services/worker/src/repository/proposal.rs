@@ -3,11 +3,7 @@
 
 use super::stored::from_store;
 use crate::process::{deps::Deps, sandbox::Identity};
-use domain::{
-    conversation::message::Error,
-    ids::ProjectId,
-    session::{Source, repository_name},
-};
+use domain::{conversation::message::Error, ids::ProjectId, session::Source};
 use rpc::v1;
 use settings::{
     Settings,
@@ -75,9 +71,7 @@ impl ChosenEnvironment {
             Ok(None) => return Ok(Self::default()),
             Err(problems) => return Ok(Self { document: None, notice: mistake(&problems) }),
         };
-        // Secrets belong to a project, and so does the decision who gets them.
-        let gets_secrets = proposal.names_secrets() || !above.secrets.is_empty();
-        let repository = source.push_url().filter(|_| !gets_secrets).and_then(repository_name);
+        let repository = proposal.shared_repository(source, above);
         let new = NewProposal {
             project,
             session: &identity.workspace,

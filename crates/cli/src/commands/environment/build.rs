@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Pause between two looks at a build.
 const BUILD_POLL: Duration = Duration::from_millis(500);
-/// What a person reads who waits for a log.
+/// Tells a person who waits for a log that there is none.
 pub(super) const NOTHING_BUILT: &str = "nothing was built: the environment is there, or no script makes one";
 
 /// A session that tries an environment.

@@ -138,7 +138,7 @@ fn choose(root: &Path, named: &[String]) -> Result<Vec<&'static Stack>> {
     let locked: BTreeSet<&str> =
         found.iter().filter(|(stack, _)| stack.has_lock).map(|(stack, _)| stack.language.as_str()).collect();
     found.retain(|(stack, _)| stack.has_lock || !locked.contains(stack.language.as_str()));
-    // A makefile beside the files of a language only calls its tools. Of several ways to build C, the first file is what people run.
+    // A makefile beside the files of another language only calls the tools of that language. People build C by the first of these files.
     let has_other = found.iter().any(|(stack, _)| stack.language != "c");
     let mut has_c = has_other;
     found.retain(|(stack, _)| stack.language != "c" || !std::mem::replace(&mut has_c, true));

@@ -1,10 +1,11 @@
 //! The versions of its languages that a repository wants, in the files where tools look for them.
 
+use crate::input;
 use serde_json::Value;
-use std::{fs, path::Path};
+use std::path::Path;
 
 /// Bytes of a file that is read. A larger one is none that people write.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// A version: `3.12`, or `22` for the newest of a major one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,9 +177,7 @@ fn text_at(value: &Value, key: &str, file: &'static str) -> Option<WantedVersion
 
 /// Reads a text file in the root.
 pub(super) fn read(root: &Path, file: &str) -> Option<String> {
-    let path = root.join(file);
-    let is_small = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= FILE_BYTES_MAX);
-    is_small.then(|| fs::read_to_string(&path).ok()).flatten()
+    input::read_text(&root.join(file), FILE_BYTES_MAX).ok()
 }
 
 pub(super) fn json(root: &Path, file: &str) -> Option<Value> {
@@ -194,6 +193,7 @@ pub(super) fn toml(root: &Path, file: &str) -> Option<Value> {
 mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_range_chooses_the_newest_version_that_it_takes() {

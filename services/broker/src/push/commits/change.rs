@@ -45,11 +45,16 @@ impl Change {
         }
     }
 
-    /// The path for people: nothing in it changes a terminal.
+    /// The path for people.
     pub(in crate::push) fn shown_path(&self) -> String {
-        let text = String::from_utf8_lossy(&self.path);
-        text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).take(SHOWN_CHARS).collect()
+        shown(&self.path, SHOWN_CHARS)
     }
+}
+
+/// A path for people: nothing in it changes a terminal.
+pub(super) fn shown(path: &[u8], chars_max: usize) -> String {
+    let text = String::from_utf8_lossy(path);
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).take(chars_max).collect()
 }
 
 /// Reads all changes. `None`: this is not what git prints.

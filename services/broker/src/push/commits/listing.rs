@@ -1,5 +1,6 @@
 //! The files that a push changes, for a person who looks at them before it goes out. The inspection refuses what no push may bring; this only shows the rest.
 
+use super::change::shown;
 use crate::push::{
     error::PushError, git::Input, objects::missing, repository::Repository, request::ObjectId,
 };
@@ -88,7 +89,7 @@ fn parse(output: &[u8]) -> Option<Vec<Difference>> {
         let (is_new, object) = objects.remove(path)?;
         differences.push(Difference {
             file: ChangedFile {
-                path: shown(path),
+                path: shown(path, PATH_CHARS_MAX),
                 additions: count(additions).unwrap_or_default(),
                 deletions: count(deletions).unwrap_or_default(),
                 is_binary: additions == b"-",
@@ -102,11 +103,6 @@ fn parse(output: &[u8]) -> Option<Vec<Difference>> {
         }
     }
     Some(differences)
-}
-
-fn shown(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(path);
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).take(PATH_CHARS_MAX).collect()
 }
 
 fn parse_sizes(output: &[u8]) -> HashMap<String, u64> {

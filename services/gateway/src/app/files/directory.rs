@@ -78,7 +78,18 @@ impl DirectoryFiles {
         area: &SessionArea,
     ) -> Result<Option<Self>, Error> {
         let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
-        let session = match visits::list(gateway, principal, area).await?.into_iter().next() {
+        let visited = visits::list(gateway, principal, area).await?;
+        Self::of_last(state, tenant, area, visited).await
+    }
+
+    /// The files of the session that was visited last, else of the newest one.
+    async fn of_last(
+        state: &State,
+        tenant: TenantId,
+        area: &SessionArea,
+        visited: Vec<Session>,
+    ) -> Result<Option<Self>, Error> {
+        let session = match visited.into_iter().next() {
             Some(visited) => Some(visited),
             None => {
                 let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
@@ -101,13 +112,13 @@ impl DirectoryFiles {
     ) -> Result<Option<Self>, Error> {
         let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
         let visited = visits::list(gateway, principal, area).await?;
-        let open = match visited.into_iter().find(|session| session.has_workspace) {
-            Some(visited) => Some(visited),
+        let open = match visited.iter().find(|session| session.has_workspace) {
+            Some(visited) => Some(visited.clone()),
             None => newest_open(state, tenant, area).await?,
         };
         match open {
             Some(session) => Ok(Some(Self { state: state.clone(), tenant, session })),
-            None => Self::find(gateway, principal, area).await,
+            None => Self::of_last(state, tenant, area, visited).await,
         }
     }
 

@@ -303,12 +303,12 @@ fn clean_text(text: String) -> String {
     }
 }
 
-/// The file with the media type of its bytes: providers refuse a picture under the name of another type, and names of files are often wrong.
+/// A checked file with the media type of its bytes: providers refuse a picture under the name of another type, and names of files are often wrong.
 fn with_true_type(file: File) -> File {
     if is_text(&file.mime) || !file.url.starts_with("data:") {
         return file;
     }
-    match decode(&file.url).ok().and_then(|bytes| media::check(&bytes).ok().map(|mime| (mime, bytes))) {
+    match decode(&file.url).ok().and_then(|bytes| Some((media::of_bytes(&bytes)?, bytes))) {
         Some((mime, bytes)) if mime != file.mime => {
             let url = format!("data:{mime};base64,{}", STANDARD.encode(bytes));
             File { mime: mime.to_owned(), url, ..file }

@@ -19,6 +19,7 @@ use domain::{
 };
 use futures::future::join;
 use serde::Deserialize;
+use tokio::sync::OnceCell;
 
 /// Names the directory of a request, if the query does not.
 const DIRECTORY: &str = "x-opencode-directory";
@@ -29,6 +30,8 @@ pub(in crate::http) struct Caller {
     pub(in crate::http) principal: Principal,
     /// The name of a project, usually a directory on the client's machine. `None`: the client names none.
     pub(in crate::http) directory: Option<String>,
+    /// Its directory if it names none, once it was looked up.
+    pub(super) default_directory: OnceCell<String>,
     /// Whether the user agent is a program of OpenCode.
     pub(in crate::http) is_opencode: bool,
     /// Whether a browser sent the request for a page, such as OpenCode's web app.
@@ -67,7 +70,8 @@ impl FromRequestParts<Gateway> for Caller {
         let is_opencode = agent.is_some_and(|agent| agent.starts_with("opencode/"));
         let taken = TakenRoom::of(&parts.extensions);
         let is_page = origin::is_of_page(&parts.headers);
-        Ok(Self { principal, directory: query.directory(parts), is_opencode, is_page, taken })
+        let (directory, default_directory) = (query.directory(parts), OnceCell::new());
+        Ok(Self { principal, directory, default_directory, is_opencode, is_page, taken })
     }
 }
 

@@ -9,7 +9,6 @@ use axum::{
     http::{HeaderName, HeaderValue},
     response::AppendHeaders,
 };
-use std::borrow::Cow;
 use store::tenant::projects::Project;
 
 /// The header that tells what people should know about the answer.
@@ -25,19 +24,22 @@ pub(in crate::http) fn with_note(
 
 impl Caller {
     /// The directory that the caller names, else [`manage::default_directory`].
-    pub(in crate::http) async fn directory(&self, gateway: &Gateway) -> Result<Cow<'_, str>> {
+    pub(in crate::http) async fn directory(&self, gateway: &Gateway) -> Result<&str> {
         match &self.directory {
             Some(directory) => {
                 manage::check_directory(directory)?;
-                Ok(Cow::Borrowed(directory))
+                Ok(directory)
             }
-            None => Ok(Cow::Owned(manage::default_directory(gateway, &self.principal).await?)),
+            None => {
+                let find = || manage::default_directory(gateway, &self.principal);
+                Ok(self.default_directory.get_or_try_init(find).await?)
+            }
         }
     }
 
     /// The project of the directory, if there is one.
     pub(in crate::http) async fn find_project(&self, gateway: &Gateway) -> Result<Option<Project>> {
-        Ok(manage::find_by_directory(gateway, &self.principal, &self.directory(gateway).await?).await?)
+        Ok(manage::find_by_directory(gateway, &self.principal, self.directory(gateway).await?).await?)
     }
 
     /// The directory with its project, if it has one.
@@ -45,11 +47,11 @@ impl Caller {
         &self,
         gateway: &Gateway,
     ) -> Result<Option<ProjectDirectory>> {
-        Ok(manage::find_directory(gateway, &self.principal, &self.directory(gateway).await?).await?)
+        Ok(manage::find_directory(gateway, &self.principal, self.directory(gateway).await?).await?)
     }
 
     /// The project of the directory, for a new session. An unknown directory becomes a new project without a repository.
     pub(in crate::http) async fn open_project(&self, gateway: &Gateway) -> Result<OpenedDirectory> {
-        Ok(manage::open_directory(gateway, &self.principal, &self.directory(gateway).await?).await?)
+        Ok(manage::open_directory(gateway, &self.principal, self.directory(gateway).await?).await?)
     }
 }

@@ -29,7 +29,7 @@ pub(in crate::http) async fn upgrade(_: Caller) -> Json<Value> {
 
 /// OpenCode drops its cache of a directory here. The gateway has no such cache, so it only asks the clients to read again.
 pub(in crate::http) async fn dispose(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<bool>> {
-    manage::refresh_clients(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
+    manage::refresh_clients(&gateway, &caller.principal, caller.directory(&gateway).await?).await?;
     Ok(Json(true))
 }
 

@@ -33,7 +33,7 @@ pub(in crate::http) async fn id_of_directory(gateway: &Gateway, caller: &Caller)
 /// The id that the project of a directory will have.
 async fn future_id(gateway: &Gateway, caller: &Caller) -> Result<ProjectId> {
     let tenant = caller.principal.tenant(Scope::Read)?;
-    Ok(directory_project::id_of(tenant, &caller.directory(gateway).await?))
+    Ok(directory_project::id_of(tenant, caller.directory(gateway).await?))
 }
 
 /// The project of the directory.
@@ -112,10 +112,10 @@ pub(in crate::http) async fn directories(
 ) -> Result<Json<Value>> {
     let (own, worktrees) = match caller.find_directory(&gateway).await? {
         Some(ProjectDirectory { project, worktree: None }) if project.id.as_str() == id => {
-            (caller.directory(&gateway).await?.into_owned(), project.worktrees)
+            (caller.directory(&gateway).await?.to_owned(), project.worktrees)
         }
         None if future_id(&gateway, &caller).await?.as_str() == id => {
-            (caller.directory(&gateway).await?.into_owned(), vec![])
+            (caller.directory(&gateway).await?.to_owned(), vec![])
         }
         Some(_) | None => {
             let project = get(&gateway, &caller, &id).await?;

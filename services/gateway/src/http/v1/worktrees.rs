@@ -41,7 +41,7 @@ pub(in crate::http) async fn create(
 ) -> Result<Json<Value>> {
     let request = WorktreeRequest { name, start_command };
     let project =
-        worktrees::get_project(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
+        worktrees::get_project(&gateway, &caller.principal, caller.directory(&gateway).await?).await?;
     let created = worktrees::create(&gateway, &caller.principal, &project, &request).await?;
     let Worktree { name, branch, directory, .. } = created;
     Ok(Json(json!({"name": name, "branch": branch, "directory": directory})))
@@ -54,7 +54,7 @@ pub(in crate::http) async fn remove(
     Body(DirectoryBody { directory }): Body<DirectoryBody>,
 ) -> Result<Json<bool>> {
     let project =
-        worktrees::get_project(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
+        worktrees::get_project(&gateway, &caller.principal, caller.directory(&gateway).await?).await?;
     worktrees::remove(&gateway, &caller.principal, &project, &directory).await?;
     Ok(Json(true))
 }
@@ -66,7 +66,7 @@ pub(in crate::http) async fn reset(
     Body(DirectoryBody { directory }): Body<DirectoryBody>,
 ) -> Result<Json<bool>> {
     let project =
-        worktrees::get_project(&gateway, &caller.principal, &caller.directory(&gateway).await?).await?;
+        worktrees::get_project(&gateway, &caller.principal, caller.directory(&gateway).await?).await?;
     worktrees::reset(&gateway, &caller.principal, &project, &directory).await?;
     Ok(Json(true))
 }

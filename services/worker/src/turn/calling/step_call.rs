@@ -12,10 +12,7 @@ use crate::{
     turn::{opening::BegunStep, session::Session},
 };
 use domain::{
-    conversation::{
-        message::{Assistant, User},
-        part::Body,
-    },
+    conversation::message::{Assistant, User},
     limits,
     turn::{outcome::ANSWER_EMPTY, signal::Signal},
 };
@@ -78,12 +75,11 @@ pub(in crate::turn) fn plan(
 
 /// What decides whether the attempt is repeated if it fails.
 fn attempt(session: &Session, request: &Request, is_structured: bool) -> Attempt {
-    let is_empty = |body: &Body| matches!(body, Body::Retry(retry) if retry.error.data.code.as_deref() == Some(ANSWER_EMPTY));
     let earlier = session.conversation().last_step().map(|(_, parts)| parts).unwrap_or_default();
     Attempt {
         has_media: request.has_media(),
         // A missing structured answer has an error of its own.
         may_be_empty: is_structured || matches!(request.messages.last(), Some(Message::ToolResults(_))),
-        was_empty: earlier.iter().any(|(_, part)| is_empty(&part.body)),
+        was_empty: earlier.iter().any(|(_, part)| part.body.is_failed_attempt(ANSWER_EMPTY)),
     }
 }

@@ -40,7 +40,7 @@ const PATHS: [(&str, &str); 4] = [
 pub(in crate::http) async fn next(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let interest = match caller.find_directory(&gateway).await? {
         Some(directory) => directory.interest(),
-        None => Interest::Directory(caller.directory(&gateway).await?.into_owned()),
+        None => Interest::Directory(caller.directory(&gateway).await?.to_owned()),
     };
     let reader = caller.principal.reader();
     let concerns = |update: &Update| update.concerns(reader, &interest);

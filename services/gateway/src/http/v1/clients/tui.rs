@@ -164,7 +164,7 @@ async fn send(gateway: &Gateway, caller: &Caller, command: Command) -> Answer {
         let message = format!("a command for terminal clients must have at most {BYTES_MAX} bytes");
         return Err(RequestPart::Body.unreadable(message));
     }
-    manage::command_clients(gateway, &caller.principal, &caller.directory(gateway).await?, &command).await?;
+    manage::command_clients(gateway, &caller.principal, caller.directory(gateway).await?, &command).await?;
     Ok(Json(true))
 }
 

@@ -175,7 +175,7 @@ pub(in crate::http) async fn find_names(
         }
         None => {
             let folder = caller.directory(gateway).await?;
-            let projects = home::paths_below(gateway, &caller.principal, &folder).await?;
+            let projects = home::paths_below(gateway, &caller.principal, folder).await?;
             let folders: BTreeSet<String> = projects.into_iter().map(|path| format!("{path}/")).collect();
             (BTreeSet::new(), folders)
         }

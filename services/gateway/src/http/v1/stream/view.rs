@@ -27,7 +27,7 @@ pub(super) struct ClientDirectory {
 impl View {
     /// The caller's directory.
     pub(super) async fn of_directory(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
-        let name = caller.directory(gateway).await?.into_owned();
+        let name = caller.directory(gateway).await?.to_owned();
         Ok(match caller.find_directory(gateway).await? {
             Some(found) => {
                 let (interest, area) = (found.interest(), found.area());
