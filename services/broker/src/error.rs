@@ -159,9 +159,7 @@ impl Error {
             | "epoch_stale" => Code::FailedPrecondition,
             "secret_key_changed" => Code::Aborted,
             "image_digest_wrong" => Code::DataLoss,
-            "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" | "page_busy" => {
-                Code::ResourceExhausted
-            }
+            busy if busy.ends_with("_busy") || busy.ends_with("_too_many") => Code::ResourceExhausted,
             "store_unavailable"
             | "kms_unavailable"
             | "registry_unreachable"

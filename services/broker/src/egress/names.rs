@@ -1,37 +1,38 @@
 //! The ways to hosts. Many connections at once ask once for their addresses. Names behind the upstream proxy are not looked up here.
 
+mod lookup;
+
 use super::refusal::Refusal;
 use crate::outside::{proxy::UpstreamProxy, route::Route};
-use chassis::network::{Network, is_public};
+use chassis::{
+    lock,
+    network::{Network, is_public},
+};
 use domain::{egress::host::HostName, ids::TenantId};
+use lookup::{Asker, Lookup};
 use reqwest::dns::{Name, Resolve, Resolving};
 use shares::Shares;
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
-    sync::{Arc, Mutex, PoisonError},
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{
-    sync::OnceCell,
-    time::{Instant, timeout},
-};
+use tokio::time::Instant;
 
 /// Time for which an answer is used again.
 const KEPT: Duration = Duration::from_secs(30);
 /// Time for which a failure is told again: many connections to a host that nobody knows must not ask one after the other.
 const FAILURE_KEPT: Duration = Duration::from_secs(2);
-/// Hosts whose answers are kept. Beyond it the oldest is forgotten.
-const HOSTS_MAX: usize = 1_000;
-/// Look-ups at the same time; one tenant gets three quarters. Each takes a thread that cannot be stopped, so this is also the bound of threads.
-const LOOKUPS_MAX: u32 = 64;
-/// Look-ups before a host counts as unknown: name servers drop some of many parallel questions.
-const TRIES: u32 = 3;
-/// Longest wait for one look-up.
-const TRY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait of one connection for the answer. Beyond it: `egress_host_unknown`.
+/// Longest wait of one connection for the answer. Beyond it: `egress_host_unknown` or `egress_busy`.
 const FIND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Hosts whose answers are kept. Beyond it the oldest of the tenant that asked for most is forgotten.
+const HOSTS_MAX: usize = 1_000;
+/// Those that one tenant asked for. Beyond it its oldest is forgotten.
+const HOSTS_TENANT_MAX: usize = HOSTS_MAX - HOSTS_MAX / 4;
+/// Look-ups at the same time; one tenant gets three quarters. Each takes a thread that cannot be stopped, so this is also the bound of threads. Beyond it: `egress_busy`.
+const LOOKUPS_MAX: u32 = 64;
 
 /// Which addresses a session may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,20 +52,22 @@ pub struct Names {
     fixed: BTreeMap<HostName, SocketAddr>,
     /// Resolves the names of all hosts but those above and its exceptions.
     upstream: Option<Arc<UpstreamProxy>>,
-    lookups: Shares<TenantId>,
+    places: Arc<Shares<TenantId>>,
     answers: Mutex<HashMap<HostName, Answer>>,
 }
 
-/// The answer for a host, or the place where it will stand. `None`: nobody knows the host.
-#[derive(Debug, Clone)]
+/// The answer for a host, which may still be looked up.
+#[derive(Debug)]
 struct Answer {
     asked_at: Instant,
-    addresses: Arc<OnceCell<Option<Vec<IpAddr>>>>,
+    /// The first that asked for it.
+    tenant: TenantId,
+    lookup: Arc<Lookup>,
 }
 
 impl Answer {
     fn is_fresh(&self) -> bool {
-        let kept = if self.addresses.get() == Some(&None) { FAILURE_KEPT } else { KEPT };
+        let kept = if self.lookup.answer() == Some(None) { FAILURE_KEPT } else { KEPT };
         self.asked_at.elapsed() < kept
     }
 }
@@ -72,8 +75,8 @@ impl Answer {
 impl Names {
     /// With the operator's networks and hosts. The port of a fixed address replaces that of the request.
     pub fn new(opened: Vec<Network>, fixed: BTreeMap<HostName, SocketAddr>) -> Self {
-        let lookups = Shares::three_quarters(LOOKUPS_MAX);
-        Self { opened, fixed, upstream: None, lookups, answers: Mutex::default() }
+        let places = Arc::new(Shares::three_quarters(LOOKUPS_MAX));
+        Self { opened, fixed, upstream: None, places, answers: Mutex::default() }
     }
 
     /// Leads to hosts through a proxy, if there is one.
@@ -115,10 +118,8 @@ impl Names {
         if let Some(proxy) = self.upstream.as_ref().filter(|proxy| proxy.covers(host.as_str())) {
             return Ok(Route::Upstream(Arc::clone(proxy)));
         }
-        let answer = self.answer(host);
-        let asked = answer.addresses.get_or_init(|| self.look_up(tenant, host));
-        let addresses = timeout(FIND_TIMEOUT, asked).await.ok().and_then(Option::as_ref);
-        let addresses = addresses.ok_or_else(|| Refusal::Unresolved(host.clone()))?;
+        let asker = Asker { places: &self.places, tenant, host, time: FIND_TIMEOUT };
+        let addresses = self.lookup(tenant, host).wait(asker).await?;
         if !addresses.iter().all(|address| self.is_within(*address, reach)) {
             return Err(Refusal::Private(host.clone()));
         }
@@ -131,8 +132,7 @@ impl Names {
         if let Some(fixed) = self.fixed.get(host) {
             return (reach == Reach::Opened).then(|| vec![*fixed]);
         }
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let addresses = answers.get(host)?.addresses.get()?.clone()?;
+        let addresses = lock(&self.answers).get(host)?.lookup.answer()??;
         let are_within = addresses.iter().all(|address| self.is_within(*address, reach));
         are_within.then(|| addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect())
     }
@@ -148,49 +148,43 @@ impl Names {
         is_public(address) || reach == Reach::Opened && is_opened()
     }
 
-    fn answer(&self, host: &HostName) -> Answer {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lookup(&self, tenant: TenantId, host: &HostName) -> Arc<Lookup> {
+        let mut answers = lock(&self.answers);
         if let Some(answer) = answers.get(host).filter(|answer| answer.is_fresh()) {
-            return answer.clone();
+            return Arc::clone(&answer.lookup);
         }
-        if answers.len() >= HOSTS_MAX {
-            let oldest = answers.iter().min_by_key(|(_, answer)| answer.asked_at);
-            if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
-                answers.remove(&oldest);
-            }
+        answers.remove(host);
+        if let Some(host) = excess(&answers, tenant) {
+            answers.remove(&host);
         }
-        let answer = Answer { asked_at: Instant::now(), addresses: Arc::default() };
-        answers.insert(host.clone(), answer.clone());
-        answer
+        let lookup = Arc::<Lookup>::default();
+        let answer = Answer { asked_at: Instant::now(), tenant, lookup: Arc::clone(&lookup) };
+        answers.insert(host.clone(), answer);
+        lookup
     }
 
     /// Keeps an answer as if it had been looked up now.
     #[cfg(test)]
-    pub(super) fn remember(&self, host: &HostName, addresses: Option<Vec<IpAddr>>) {
-        let addresses = Arc::new(OnceCell::new_with(Some(addresses)));
-        let answer = Answer { asked_at: Instant::now(), addresses };
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), answer);
+    pub(super) fn remember(&self, tenant: TenantId, host: &HostName, addresses: Option<Vec<IpAddr>>) {
+        let lookup = Arc::new(Lookup::done(addresses));
+        let answer = Answer { asked_at: Instant::now(), tenant, lookup };
+        lock(&self.answers).insert(host.clone(), answer);
     }
+}
 
-    /// Asks the servers of names; `None`: they do not know the host.
-    async fn look_up(&self, tenant: TenantId, host: &HostName) -> Option<Vec<IpAddr>> {
-        for _ in 0..TRIES {
-            let place = self.lookups.acquire(tenant, FIND_TIMEOUT).await.ok()?;
-            // The dot keeps the resolver from trying the domains of this machine.
-            let name = format!("{host}.");
-            let asked = tokio::task::spawn_blocking(move || {
-                // A look-up that nobody waits for any more keeps its place: its thread is still taken.
-                let _place = place;
-                let found = (name.as_str(), 0).to_socket_addrs().ok()?;
-                Some(found.map(|address| address.ip()).collect::<Vec<_>>())
-            });
-            let found = timeout(TRY_TIMEOUT, asked).await.ok().and_then(Result::ok).flatten();
-            if let Some(addresses) = found.filter(|addresses| !addresses.is_empty()) {
-                return Some(addresses);
-            }
-        }
-        None
-    }
+/// The host whose answer must go before `tenant` asks for a further one: the oldest of this tenant, or else of the one that asked for most.
+fn excess(answers: &HashMap<HostName, Answer>, tenant: TenantId) -> Option<HostName> {
+    let mut counts = HashMap::<TenantId, usize>::new();
+    answers.values().for_each(|answer| *counts.entry(answer.tenant).or_default() += 1);
+    let owner = if counts.get(&tenant).is_some_and(|count| *count >= HOSTS_TENANT_MAX) {
+        tenant
+    } else if answers.len() >= HOSTS_MAX {
+        counts.into_iter().max_by_key(|(_, count)| *count)?.0
+    } else {
+        return None;
+    };
+    let owned = answers.iter().filter(|(_, answer)| answer.tenant == owner);
+    owned.min_by_key(|(_, answer)| answer.asked_at).map(|(host, _)| host.clone())
 }
 
 /// Gives an HTTP client the addresses that were checked for its request. Nothing is looked up here, so a connection goes to no other address.
@@ -245,7 +239,7 @@ mod tests {
         let names = Names::new(vec![], BTreeMap::new());
         let keep = |host: &str, addresses: Option<Vec<IpAddr>>| {
             let host = HostName::parse(host).unwrap();
-            names.remember(&host, addresses);
+            names.remember(tenant, &host, addresses);
             host
         };
         let home = keep("home.example.com", Some(vec!["127.0.0.1".parse().unwrap()]));
@@ -263,7 +257,28 @@ mod tests {
         }
         let unknown = keep("unknown.example.com", None);
         assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
-        assert_eq!(names.answer(&unknown).addresses.get(), Some(&None), "nobody asks again at once");
+        assert_eq!(names.lookup(tenant, &unknown).answer(), Some(None), "nobody asks again at once");
+    }
+
+    #[test]
+    fn the_hosts_of_one_tenant_push_out_no_others() {
+        let names = Names::new(vec![], BTreeMap::new());
+        let tenant = |number: u8| format!("00000000-0000-0000-0000-00000000000{number}").parse().unwrap();
+        let [crowd, one, other]: [TenantId; 3] = [1, 2, 3].map(tenant);
+        let host =
+            |label: &str, number: usize| HostName::parse(&format!("{label}{number}.example.com")).unwrap();
+        let ask = |tenant: TenantId, label: &str, count: usize| {
+            (0..count).for_each(|number| drop(names.lookup(tenant, &host(label, number))));
+        };
+        let count =
+            |tenant: TenantId| lock(&names.answers).values().filter(|answer| answer.tenant == tenant).count();
+        ask(one, "one", 10);
+        ask(crowd, "crowd", 5_000);
+        assert_eq!((count(one), count(crowd)), (10, HOSTS_TENANT_MAX));
+        // All places are taken: the crowd leaves.
+        ask(other, "other", 300);
+        assert_eq!((count(one), count(crowd), count(other)), (10, HOSTS_MAX - 310, 300));
+        assert!(!lock(&names.answers).contains_key(&host("crowd", 4_250)), "the oldest first");
     }
 
     #[tokio::test]
@@ -282,7 +297,7 @@ mod tests {
         let route = names.find(tenant, &host("fixed.acme.dev"), 443).await.unwrap();
         assert!(route.upstream().is_none());
         let inside = host("git.inside.acme.dev");
-        names.remember(&inside, Some(vec!["10.1.2.4".parse().unwrap()]));
+        names.remember(tenant, &inside, Some(vec!["10.1.2.4".parse().unwrap()]));
         assert!(matches!(names.find(tenant, &inside, 443).await, Err(Refusal::Private(_))));
         // No client connects to a name that was not looked up here.
         assert_eq!(names.recall(&outside, Reach::Opened), None);

@@ -38,6 +38,9 @@ pub enum Refusal {
     /// No server of names knows the host.
     #[error("{0} cannot be resolved")]
     Unresolved(HostName),
+    /// Too many names are looked up to look this one up.
+    #[error("{0} cannot be looked up now, because too many other names are; try again")]
+    Busy(HostName),
     /// The host leads into a private network.
     #[error("{0} leads to an address that is not on the public internet")]
     Private(HostName),
@@ -77,6 +80,7 @@ impl Refusal {
             Self::NotAllowed { .. } | Self::NothingAllowed(_) => "egress_host_not_allowed",
             Self::NeedsPermission(_) => "egress_permission_needed",
             Self::Unresolved(_) => "egress_host_unknown",
+            Self::Busy(_) => "egress_busy",
             Self::Private(_) => "egress_address_private",
             Self::Unreachable(_) => "egress_unreachable",
             Self::Upstream(_) => "egress_upstream_failed",
@@ -101,7 +105,7 @@ impl Refusal {
             Self::Unresolved(_) | Self::Unreachable(_) | Self::Upstream(_) => "502 Bad Gateway",
             // Programs repeat 429; nothing would become better.
             Self::Quota(_) => "403 Forbidden",
-            Self::Closed => "503 Service Unavailable",
+            Self::Closed | Self::Busy(_) => "503 Service Unavailable",
             Self::Idle(_) => "504 Gateway Timeout",
         }
     }

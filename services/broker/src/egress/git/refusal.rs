@@ -168,6 +168,10 @@ impl From<Refusal> for GitRefusal {
             Refusal::Unresolved(host) => {
                 Self::Unreachable { host: host.to_string(), reason: "its name cannot be resolved".to_owned() }
             }
+            Refusal::Busy(host) => Self::Unreachable {
+                host: host.to_string(),
+                reason: "too many other names are looked up now; try again".to_owned(),
+            },
             other => Self::Failed { host: "the server".to_owned(), reason: format!("was refused: {other}") },
         }
     }

@@ -249,9 +249,9 @@ mod tests {
         let networks = [opened].into_iter().filter(|network| !network.is_empty());
         let names = Names::new(networks.map(|network| network.parse().unwrap()).collect(), BTreeMap::new());
         let host = HostName::parse("pages.example.com").unwrap();
-        names.remember(&host, Some(vec!["127.0.0.1".parse().unwrap()]));
-        let names = Arc::new(names);
         let tenant = "00000000-0000-0000-0000-000000000001".parse().unwrap();
+        names.remember(tenant, &host, Some(vec!["127.0.0.1".parse().unwrap()]));
+        let names = Arc::new(names);
         let door = PageDoor {
             key: DoorKey { tenant, session: "ses_a".parse().unwrap() },
             proxy: Arc::new(Proxy::new(tenant, lists, Arc::clone(&names), 100)),
