@@ -8,7 +8,8 @@ use crate::{
 use domain::ids::{ProjectId, SessionId, TenantId, Timestamp};
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::time::OffsetDateTime};
 
-/// Environments of one project that an admin has not allowed, and as many that one has: the oldest make room. A session proposes again what was removed.
+/// Environments of one project that wait for an admin, as many that one has allowed, and as many that one has denied: the oldest of each make room. A session proposes
+/// again what was removed.
 pub const PROPOSED_ENVIRONMENTS_MAX: i64 = 50;
 
 /// An environment that a repository proposes.
@@ -172,13 +173,13 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         if inserted.rows_affected() > 0 {
-            remove_oldest(&mut tx, tenant, new.project, false).await?;
+            remove_oldest(&mut tx, tenant, new.project, None).await?;
         }
         tx.commit().await?;
         self.find_environment(tenant, query).await
     }
 
-    /// Lists the environments that repositories have proposed to a project, the newest first; at most twice [`PROPOSED_ENVIRONMENTS_MAX`]. One that is not decided in
+    /// Lists the environments that repositories have proposed to a project, the newest first; at most three times [`PROPOSED_ENVIRONMENTS_MAX`]. One that is not decided in
     /// the project has the decision that counts for its repository.
     ///
     /// # Errors
@@ -259,7 +260,7 @@ impl Store {
             .await?
             .ok_or(Error::NotFound(Entity::ProposedEnvironment))?;
         let decided = from_row(&row)?;
-        remove_oldest(&mut tx, tenant, project, is_allowed).await?;
+        remove_oldest(&mut tx, tenant, project, Some(is_allowed)).await?;
         tx.commit().await?;
         Ok(decided)
     }
@@ -285,22 +286,22 @@ impl KnownEnvironments {
     }
 }
 
-/// Removes the oldest of the allowed environments of a project, or of the others.
+/// Removes the oldest environments of a project with this decision; `None`: of those that wait for one. So proposals, which any branch can make, push out no decision.
 async fn remove_oldest(
     tx: &mut Tx,
     tenant: TenantId,
     project: &ProjectId,
-    are_allowed: bool,
+    decision: Option<bool>,
 ) -> Result<(), Error> {
     sqlx::query(
         "delete from proposed_environment where tenant_id = $1 and project_id = $2 and digest in (
            select digest from proposed_environment
-            where tenant_id = $1 and project_id = $2 and coalesce(is_allowed, false) = $3
+            where tenant_id = $1 and project_id = $2 and is_allowed is not distinct from $3
             order by coalesce(decided_at, proposed_at) desc, digest offset $4)",
     )
     .bind(tenant.0)
     .bind(project.as_str())
-    .bind(are_allowed)
+    .bind(decision)
     .bind(PROPOSED_ENVIRONMENTS_MAX)
     .execute(&mut **tx)
     .await?;

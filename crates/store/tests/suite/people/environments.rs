@@ -165,11 +165,26 @@ async fn proposals_are_bounded_and_crowd_out_no_decision() {
     let proposer = Proposer::new().await;
     let allowed = proposer.propose("allowed").await.digest;
     proposer.decide(&allowed, true).await;
+    let denied = proposer.propose("denied").await.digest;
+    proposer.decide(&denied, false).await;
     for at in 0..=PROPOSED_ENVIRONMENTS_MAX {
         proposer.propose(&format!("{at}")).await;
     }
     let list = proposer.list().await;
-    assert_eq!(i64::try_from(list.len()).unwrap(), PROPOSED_ENVIRONMENTS_MAX + 1);
+    assert_eq!(i64::try_from(list.len()).unwrap(), PROPOSED_ENVIRONMENTS_MAX + 2);
     let has = |document: &str| list.iter().any(|known| known.document == document);
     assert!(has("allowed") && has("1") && !has("0"), "the oldest that waited made room");
+    let again = proposer.propose("denied").await.own.unwrap();
+    assert_eq!(again.decision.map(|decision| decision.is_allowed), Some(false), "nobody is asked again");
+    // Decisions of one kind push out none of the other.
+    for at in 2..=PROPOSED_ENVIRONMENTS_MAX {
+        proposer.decide(&proposer.propose(&format!("{at}")).await.digest, false).await;
+    }
+    let list = proposer.list().await;
+    let count = |is_allowed: bool| {
+        list.iter()
+            .filter(|known| known.decision.as_ref().is_some_and(|it| it.is_allowed == is_allowed))
+            .count()
+    };
+    assert_eq!((count(true), i64::try_from(count(false)).unwrap()), (1, PROPOSED_ENVIRONMENTS_MAX));
 }
