@@ -1,5 +1,5 @@
 //! The opening of workspaces. `spec` is what a caller asks for, `ahead` clones its source and keeps the files until `run` makes the workspace, and `clone`,
-//! `lfs` and `submodules` run git. `kept` finds the objects of Git LFS that another session has. `fill` clones for a mirror alone, before any session
+//! `lfs` and `submodules` run git. `server_door` leads to the server of a public repository. `kept` finds the objects of Git LFS that another session has. `fill` clones for a mirror alone, before any session
 //! needs it. `progress` tells how far an opening is.
 
 pub mod ahead;
@@ -9,5 +9,6 @@ mod kept;
 mod lfs;
 pub mod progress;
 pub mod run;
+mod server_door;
 pub mod spec;
 mod submodules;

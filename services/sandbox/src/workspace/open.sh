@@ -1,5 +1,5 @@
-# Fills /workspace. $1: source (bundle, directory, door, https, ssh; proxy: https through a proxy)  $2: URL  $3: revision or nothing
-# $4: URL to remember  $5: KiB that it may use  $6: the way to the server (https: host:port:checked addresses; ssh: options with the checked address; proxy: its URL)
+# Fills /workspace. $1: source (bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
+# $4: URL to remember  $5: KiB that it may use  $6: the way to the server (https: the URL of the door to it, as a proxy; ssh: options with the checked address)
 # $7: "yes" if the last commit holds uncommitted changes
 # $8: the branch on which the files begin, or nothing
 # For a repository that may have a mirror: $9: what its references name, at most  ${10}: packs at most
@@ -12,10 +12,7 @@ bound
 
 # Git reaches the server of an https URL in this way alone.
 route=()
-case $from in
-https) route=(-c "http.curloptResolve=$way") ;;
-proxy) route=(-c "http.proxy=$way") ;;
-esac
+[ "$from" != https ] || route=(-c "http.proxy=$way")
 
 # A bundle with a part of the history has a reference for each commit whose parents it lacks. Git does not clone one.
 # Returns whether it is one, and then does what the clone would do.
@@ -60,8 +57,9 @@ fetch() {
     export GIT_ALLOW_PROTOCOL=http
     open_door
     ;;
-  https | proxy)
+  https)
     export GIT_ALLOW_PROTOCOL=https
+    open_door
     [ ! -e /run/sbx/git-ca.pem ] || export GIT_SSL_CAINFO=/run/sbx/git-ca.pem
     ;;
   # The address was checked; ssh must not look the name up again.

@@ -14,7 +14,7 @@ use domain::{
     ids::SessionId,
 };
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
 };
 
@@ -90,12 +90,28 @@ pub enum Source {
 /// How a clone reaches a server. The service has checked the addresses in it, and the clone uses no others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// With TLS at addresses: `host:port:address,…` for curl.
-    Https(String),
-    /// With TLS through this proxy, which resolves the name.
-    Proxy(ProxyAddress),
+    /// With TLS.
+    Tls(Tunnel),
     /// With ssh at an address: options for ssh.
     Ssh(String),
+}
+
+/// The way to a server with TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The server as git asks for it: `host:port`.
+    pub target: String,
+    /// Where the service connects to.
+    pub end: TunnelEnd,
+}
+
+/// The end of a tunnel on the side of the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TunnelEnd {
+    /// One of the addresses of the server.
+    Server(Vec<SocketAddr>),
+    /// The operator's proxy, which resolves the name.
+    Proxy(ProxyAddress),
 }
 
 impl Source {
@@ -110,8 +126,10 @@ impl Source {
     /// The proxy on the way to its server, if there is one.
     pub fn proxy(&self) -> Option<&ProxyAddress> {
         match self {
-            Self::Remote { route: Route::Proxy(proxy), .. } => Some(proxy),
-            Self::Remote { route: Route::Https(_) | Route::Ssh(_), .. }
+            Self::Remote { route: Route::Tls(Tunnel { end: TunnelEnd::Proxy(proxy), .. }), .. } => {
+                Some(proxy)
+            }
+            Self::Remote { route: Route::Tls(_) | Route::Ssh(_), .. }
             | Self::Bundle(_)
             | Self::Directory(_)
             | Self::Door { .. } => None,
@@ -209,14 +227,16 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
         return Err(not_allowed("its host is not a valid name"));
     }
     let route = match scheme {
-        GitScheme::Https => match find_proxy(host, port, config)? {
-            Some(proxy) => Route::Proxy(proxy),
-            None => {
-                let addresses = find_addresses(host, port, config).await?;
-                let addresses: Vec<String> = addresses.iter().map(show).collect();
-                Route::Https(format!("{host}:{port}:{}", addresses.join(",")))
-            }
-        },
+        GitScheme::Https => {
+            let end = match find_proxy(host, port, config)? {
+                Some(proxy) => TunnelEnd::Proxy(proxy),
+                None => {
+                    let addresses = find_addresses(host, port, config).await?.into_iter();
+                    TunnelEnd::Server(addresses.map(|address| SocketAddr::new(address, port)).collect())
+                }
+            };
+            Route::Tls(Tunnel { target: format!("{host}:{port}"), end })
+        }
         GitScheme::Ssh => {
             let addresses = find_addresses(host, port, config).await?;
             let missing = || unresolved(host, std::io::ErrorKind::NotFound.into());
@@ -292,13 +312,6 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
-fn show(address: &IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("[{address}]"),
-    }
-}
-
 /// Checks the name of a branch, tag or commit; empty is the default one.
 ///
 /// # Errors
@@ -345,6 +358,11 @@ mod tests {
         }
     }
 
+    fn direct(target: &str, address: &str) -> Route {
+        let end = TunnelEnd::Server(vec![address.parse().unwrap()]);
+        Route::Tls(Tunnel { target: target.to_owned(), end })
+    }
+
     /// Why the service clones nothing from this URL.
     async fn refusal(url: &str, config: &Config) -> String {
         let error = parse(url, &[], config).await.unwrap_err();
@@ -358,10 +376,10 @@ mod tests {
         for further in [vec![], vec!["--git-proxy", "http://proxy.acme.dev:3128"]] {
             let config = config(&[&hosts[..], &further].concat());
             for (url, want) in [
-                ("https://Git.acme.dev/r", "Git.acme.dev:443:10.1.2.3"),
-                ("https://git.acme.dev:8443/r", "git.acme.dev:8443:10.1.2.4"),
+                ("https://Git.acme.dev/r", direct("Git.acme.dev:443", "10.1.2.3:443")),
+                ("https://git.acme.dev:8443/r", direct("git.acme.dev:8443", "10.1.2.4:8443")),
             ] {
-                assert_eq!(route(url, &config).await, Route::Https(want.to_owned()));
+                assert_eq!(route(url, &config).await, want);
             }
             assert_eq!(find_fixed("git.acme.dev", 22, &config), None, "another port");
             let refused = refusal("https://10.1.2.3/r", &config).await;
@@ -373,7 +391,7 @@ mod tests {
     async fn the_address_that_was_checked_is_the_one_that_is_used() {
         let config = config(&["--git-schemes", "https,ssh", "--git-private-networks"]);
         let https = route("https://127.0.0.1:99/r", &config).await;
-        assert_eq!(https, Route::Https("127.0.0.1:99:127.0.0.1".to_owned()));
+        assert_eq!(https, direct("127.0.0.1:99", "127.0.0.1:99"));
         let Route::Ssh(options) = route("ssh://git@localhost:2222/r", &config).await else { panic!() };
         let address = options.strip_prefix("-oHostName=").and_then(|rest| rest.split_once(' ')).unwrap();
         assert!(address.0.parse::<IpAddr>().unwrap().is_loopback(), "{options}");
@@ -391,10 +409,17 @@ mod tests {
     async fn a_proxy_gets_names_of_the_internet_and_no_private_address() {
         let proxied = ["--git-schemes", "https,ssh", "--git-proxy", "http://10.1.2.3:3128"];
         let proxied = [&proxied[..], &["--git-proxy-except", "127.0.0.0/8,.inside.acme.dev"]].concat();
-        let proxy = Route::Proxy(ProxyAddress { host: "10.1.2.3".to_owned(), port: 3128 });
+        let proxy = |target: &str| {
+            let end = TunnelEnd::Proxy(ProxyAddress { host: "10.1.2.3".to_owned(), port: 3128 });
+            Route::Tls(Tunnel { target: target.to_owned(), end })
+        };
         let closed = config(&proxied);
-        for url in ["https://Git.acme.dev/r", "https://inside.acme.dev:8443/r", "https://1.1.1.1/r"] {
-            assert_eq!(route(url, &closed).await, proxy, "{url}");
+        for (url, target) in [
+            ("https://Git.acme.dev/r", "Git.acme.dev:443"),
+            ("https://inside.acme.dev:8443/r", "inside.acme.dev:8443"),
+            ("https://1.1.1.1/r", "1.1.1.1:443"),
+        ] {
+            assert_eq!(route(url, &closed).await, proxy(target), "{url}");
         }
         for (url, setting) in [
             ("https://10.1.2.3/r", "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"),
@@ -412,9 +437,9 @@ mod tests {
             assert!(refused.contains(setting), "{url}: {refused}");
         }
         let opened = config(&[&proxied[..], &["--git-private-networks"]].concat());
-        assert_eq!(route("https://10.1.2.4/r", &opened).await, proxy);
-        let direct = route("https://127.0.0.1/r", &opened).await;
-        assert_eq!(direct, Route::Https("127.0.0.1:443:127.0.0.1".to_owned()));
+        assert_eq!(route("https://10.1.2.4/r", &opened).await, proxy("10.1.2.4:443"));
+        let excepted = route("https://127.0.0.1/r", &opened).await;
+        assert_eq!(excepted, direct("127.0.0.1:443", "127.0.0.1:443"));
         let ssh = route("ssh://git@127.0.0.2/r", &opened).await;
         assert_eq!(ssh, Route::Ssh("-oHostName=127.0.0.2 -oHostKeyAlias=127.0.0.2".to_owned()));
     }

@@ -1,7 +1,7 @@
 //! Fills new files from a repository. A helper clones it, and reads the objects that the mirror of the project has from this disk. If the mirror is
 //! damaged, another helper clones without it. A further helper fills the files of Git LFS in the same way.
 
-use super::{lfs::LfsContents, submodules};
+use super::{lfs::LfsContents, server_door::ServerDoor, submodules};
 use crate::{
     code::Code,
     error::Error,
@@ -44,6 +44,8 @@ const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
 const DIRECTORY_INSIDE: &str = "/run/sbx/source";
 /// Where the helper finds the certificates of CAs, if the operator names some.
 const CA_INSIDE: &str = "/run/sbx/git-ca.pem";
+/// Where the helper finds the door to the server of a public repository, as a proxy.
+const DOOR: &str = "http://127.0.0.1:3129";
 /// The exit codes of open.sh that say something about the repository, the bundle or the door, and nothing about the mirror.
 const ENDS: [i32; 9] = [0, 10, 11, 12, 13, 15, 17, 18, 22];
 
@@ -150,8 +152,22 @@ impl GitClone<'_> {
     /// Runs the helper.
     async fn help(&self, mirror: Option<&MirrorUse>, left: &CancellationToken) -> Result<Output, Error> {
         let answer_bytes_max = if mirror.is_some() { MIRROR_REPORT_BYTES_MAX } else { ANSWER_BYTES_MAX };
-        let task = self.task(mirror)?;
-        self.session.shared.helpers.run_until(task, answer_bytes_max, left).await
+        let door = match self.source {
+            Source::Remote { route: Route::Tls(tunnel), .. } => {
+                Some(ServerDoor::open(self.session, self.uid, tunnel.clone())?)
+            }
+            Source::Remote { route: Route::Ssh(_), .. }
+            | Source::Bundle(_)
+            | Source::Directory(_)
+            | Source::Door { .. } => None,
+        };
+        let task = self.task(mirror, door.as_ref())?;
+        let mut output = self.session.shared.helpers.run_until(task, answer_bytes_max, left).await?;
+        if let Some(failure) = door.and_then(|door| door.failure()) {
+            // Git only says that it got no tunnel.
+            output.stderr.push_str(&format!("\n{failure}"));
+        }
+        Ok(output)
     }
 
     /// Removes what a helper has left.
@@ -170,8 +186,8 @@ impl GitClone<'_> {
         }
     }
 
-    /// The helper's task.
-    fn task(&self, mirror: Option<&MirrorUse>) -> Result<Task, Error> {
+    /// The helper's task. `door` leads to the server, if git reaches it with TLS.
+    fn task(&self, mirror: Option<&MirrorUse>, door: Option<&ServerDoor>) -> Result<Task, Error> {
         let Self { session, build, uid, .. } = *self;
         let mut mounts = vec![Mount::write(build, "/workspace")];
         let mut network = Network::None;
@@ -188,14 +204,15 @@ impl GitClone<'_> {
                 mounts.extend(door::mounts(session)?);
                 ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()), String::new())
             }
-            Source::Remote { url, route } => {
-                network = Network::Host;
+            Source::Remote { url, route: Route::Tls(_) } => {
                 mounts.extend(session.shared.config.git_ca.iter().map(|ca| Mount::read(ca, CA_INSIDE)));
-                match route {
-                    Route::Https(addresses) => ("https", url.clone(), addresses.clone()),
-                    Route::Proxy(proxy) => ("proxy", url.clone(), format!("http://{proxy}")),
-                    Route::Ssh(options) => ("ssh", url.clone(), options.clone()),
-                }
+                mounts.extend(door.map(ServerDoor::mount));
+                mounts.push(door::init(session));
+                ("https", url.clone(), DOOR.to_owned())
+            }
+            Source::Remote { url, route: Route::Ssh(options) } => {
+                network = Network::Host;
+                ("ssh", url.clone(), options.clone())
             }
         };
         mounts.extend(mirror.and_then(MirrorUse::generation).map(Generation::mount));
