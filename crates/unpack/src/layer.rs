@@ -20,6 +20,8 @@ use tar::{Archive, Entry, EntryType};
 const WHITEOUT: &[u8] = b".wh.";
 /// A name that hides everything of its directory in lower layers.
 const OPAQUE_WHITEOUT: &[u8] = b".wh..wh..opq";
+/// How the names of the records of a sparse file begin.
+const PAX_SPARSE: &[u8] = b"GNU.sparse.";
 
 /// The identity and form of a layer.
 #[derive(Debug, Clone)]
@@ -122,7 +124,12 @@ impl Unpacker {
         let mode = entry.header().mode().map_err(Refusal::Unreadable)?;
         match kind {
             EntryType::Directory => self.tree.make_directory(path, mode),
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            // Holes take no bytes of the archive, and all of the disk. So the bound of the ratio counts what is written.
+            EntryType::GNUSparse => Err(Refusal::Sparse { path: shown(path) }),
+            EntryType::Regular | EntryType::Continuous if is_sparse(entry)? => {
+                Err(Refusal::Sparse { path: shown(path) })
+            }
+            EntryType::Regular | EntryType::Continuous => {
                 let modified = entry.header().mtime().map_err(Refusal::Unreadable)?;
                 let most_bytes = self.bounds.bytes - self.summary.bytes;
                 let modified_s = i64::try_from(modified).unwrap_or(0);
@@ -172,4 +179,11 @@ impl Unpacker {
         }
         Ok(components.join(&b'/'))
     }
+}
+
+/// Whether an entry is sparse in the form of pax, whose content begins with the places of its parts.
+fn is_sparse<R: Read>(entry: &mut Entry<'_, R>) -> Result<bool, Refusal> {
+    let extensions = entry.pax_extensions().map_err(Refusal::Unreadable)?.into_iter().flatten();
+    // Records with binary values, such as capabilities, cannot be read, and say nothing of holes.
+    Ok(extensions.filter_map(Result::ok).any(|extension| extension.key_bytes().starts_with(PAX_SPARSE)))
 }

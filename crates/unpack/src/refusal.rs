@@ -50,6 +50,14 @@ pub enum Refusal {
         /// What is wrong.
         reason: &'static str,
     },
+    /// A file has holes, of which the archive has no bytes.
+    #[error(
+        "{path:?} is a sparse file, and a layer may have none; build the image with a tool that stores files whole"
+    )]
+    Sparse {
+        /// The path.
+        path: String,
+    },
     /// The blob is no archive, or is cut.
     #[error("the layer is not a readable archive")]
     Unreadable(#[source] io::Error),
@@ -74,7 +82,7 @@ impl Refusal {
             Self::Bomb(_) => "layer_bomb",
             Self::TooDeep { .. } => "layer_too_deep",
             Self::Path { .. } => "layer_path_invalid",
-            Self::Contradiction { .. } => "layer_entry_invalid",
+            Self::Contradiction { .. } | Self::Sparse { .. } => "layer_entry_invalid",
             Self::Unreadable(_) => "layer_unreadable",
             Self::Write { .. } => "layer_write_failed",
         }

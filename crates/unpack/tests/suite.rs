@@ -170,7 +170,7 @@ fn nothing_outside_the_directory_is_reached() {
 fn hostile_entries_are_refused_by_name() {
     let deep = "a/".repeat(5);
     let long = "x".repeat(300);
-    let cases: [(&str, Archive, &str); 13] = [
+    let cases: [(&str, Archive, &str); 15] = [
         ("a hard link out", Archive::default().hard_link("a", "../secret"), "layer_path_invalid"),
         (
             "a hard link through a link",
@@ -203,6 +203,12 @@ fn hostile_entries_are_refused_by_name() {
             "a file as parent",
             Archive::default().file("a", 0o644, "").file("a/b", 0o644, ""),
             "layer_path_invalid",
+        ),
+        ("a sparse file", Archive::default().sparse("a", 500), "layer_entry_invalid"),
+        (
+            "a sparse file of pax",
+            Archive::default().with_pax("GNU.sparse.realsize=500", "a", "1\n500\n0\n"),
+            "layer_entry_invalid",
         ),
         ("a deep path", Archive::default().file(&format!("{deep}f"), 0o644, ""), "layer_too_deep"),
         ("a long name", Archive::default().long_file(&long, "x"), "layer_path_invalid"),

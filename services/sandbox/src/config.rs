@@ -205,12 +205,12 @@ pub struct Config {
     /// The default is what running commands can write before they are noticed, several times over. Beyond it: `disk_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_RESERVE_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
     pub reserve_bytes: u64,
-    /// Layers of images, bytes; at least 16 MiB. Those that no workspace uses make room for new ones, longest unused first. Beyond it:
-    /// `images_full`.
+    /// Layers of images, and what setups and installs left, bytes; at least 16 MiB. One tenant gets three quarters. Those that no workspace uses make room for new
+    /// ones: of the tenant that has most, longest unused first. Beyond it: `images_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_IMAGE_BYTES", default_value_t = 50 << 30, value_name = "BYTES")]
     pub image_bytes: u64,
-    /// Mirrors of repositories, bytes; at least 16 MiB, or 0 for none. Those that no clone reads make room for new ones, longest unused first. A
-    /// mirror that does not fit is not kept, and each session transfers its repository.
+    /// Mirrors of repositories, bytes; at least 16 MiB, or 0 for none. One tenant gets three quarters. Those that no clone reads make room for new ones: of the tenant
+    /// that has most, longest unused first. A mirror that does not fit is not kept, and each session transfers its repository.
     #[arg(long, env = "FLOTILLA_SANDBOX_MIRROR_BYTES", default_value_t = 20 << 30, value_name = "BYTES")]
     pub mirror_bytes: u64,
     /// How long the service keeps the files of a clone that no session opens; milliseconds. At least 100. The next call clones again.

@@ -46,6 +46,32 @@ impl Archive {
         self.entry(EntryType::GNULongName, "././@LongLink", 0o644, "", &name).file("short", 0o644, content)
     }
 
+    /// A file of GNU tar that is one hole of `bytes`.
+    pub(crate) fn sparse(mut self, path: &str, bytes: u64) -> Self {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_path(path).unwrap();
+        header.set_mode(0o644);
+        header.set_mtime(MODIFIED_S.unsigned_abs());
+        header.set_size(0);
+        let gnu = header.as_gnu_mut().unwrap();
+        gnu.sparse[0].set_offset(bytes);
+        gnu.sparse[0].set_length(0);
+        gnu.set_real_size(bytes);
+        header.set_cksum();
+        self.0.write_all(header.as_bytes()).unwrap();
+        self
+    }
+
+    /// A file with a record of pax.
+    pub(crate) fn with_pax(self, record: &str, path: &str, content: &str) -> Self {
+        // A record begins with its own length.
+        let bare = record.len() + 2;
+        let length = bare + (bare + 2).to_string().len();
+        let record = format!("{length} {record}\n");
+        self.entry(EntryType::XHeader, "pax", 0o644, "", record.as_bytes()).file(path, 0o644, content)
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         [&self.0[..], &[0; 1024]].concat()
     }

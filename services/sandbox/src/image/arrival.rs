@@ -109,12 +109,13 @@ impl Arrivals {
             return Ok(false);
         }
         let _share = self.unpacks.acquire(tenant, ARRIVAL_MAX).await.map_err(|_| too_slow())?;
-        self.unpack(blob, bytes).await?;
+        self.unpack(tenant, blob, bytes).await?;
         Ok(!is_there)
     }
 
     async fn unpack(
         &self,
+        tenant: Option<TenantId>,
         blob: &Blob,
         bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
     ) -> Result<(), Error> {
@@ -122,7 +123,7 @@ impl Arrivals {
         let store = Arc::clone(&self.store);
         let arrival = blocking("make the directory of a layer", move || Arrival::make(&store)).await?;
         let record = match self.fill(&arrival, blob, bytes).await {
-            Ok(record) => record,
+            Ok(record) => Record { tenant, ..record },
             Err(error) => {
                 arrival.remove().await;
                 return Err(error);

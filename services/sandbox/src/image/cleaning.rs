@@ -62,8 +62,7 @@ struct Cleaning {
 /// # Errors
 /// `setup_failed`, `setup_disk_full`; those of the file system.
 pub(super) fn clean(tree: &Path, owner: Option<u32>, bytes_max: u64) -> Result<Record, Error> {
-    let cleaning =
-        Cleaning { owner, bytes_max, record: Record { bytes: 0, entries: 0 }, seen: HashSet::new() };
+    let cleaning = Cleaning { owner, bytes_max, record: Record::default(), seen: HashSet::new() };
     let doing = "clean what a setup left";
     let root = fs::open(tree, DIRECTORY, Mode::empty()).map_err(|error| Error::io(doing)(error.into()))?;
     cleaning.run(root).map_err(|error| match error.downcast::<Error>() {

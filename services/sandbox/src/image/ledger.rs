@@ -4,6 +4,7 @@ use super::{
     layer::{EnvironmentName, LayerName},
     manifest::Manifest,
 };
+use crate::disk::shared_space::{self, Holding, Newcomer, NoRoom};
 use domain::ids::TenantId;
 use std::{
     collections::{HashMap, HashSet},
@@ -21,6 +22,8 @@ pub(super) struct Ledger {
 /// A layer on the disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoredLayer {
+    /// The tenant that brought it, or whose setup made it; `None`: its sender named none, or the tenant is gone.
+    pub(super) tenant: Option<TenantId>,
     /// What it takes on the disk.
     pub(super) bytes: u64,
     /// When somebody last wanted it.
@@ -64,26 +67,29 @@ impl Ledger {
         self.layers.values().map(|layer| layer.bytes).sum()
     }
 
-    /// Takes out the layers that no workspace uses, longest unused first, until `bytes` more fit into `bytes_max`. `None`: they never fit,
-    /// and nothing is taken out.
-    pub(super) fn make_room(&mut self, bytes: u64, bytes_max: u64) -> Option<Vec<LayerName>> {
+    /// Takes out layers that no workspace uses until `new` fits into `bytes_max`.
+    ///
+    /// # Errors
+    /// It never fits, and nothing is taken out.
+    pub(super) fn make_room(&mut self, new: Newcomer, bytes_max: u64) -> Result<Vec<LayerName>, NoRoom> {
         let used = self.used();
-        let mut unused: Vec<_> = self.layers.iter().filter(|(layer, _)| !used.contains(layer)).collect();
-        unused.sort_by_key(|(_, stored)| stored.used_at);
-        let mut total = self.bytes().saturating_add(bytes);
-        let mut victims = Vec::new();
-        for (layer, stored) in unused {
-            if total <= bytes_max {
-                break;
-            }
-            total -= stored.bytes;
-            victims.push(layer.clone());
+        let holding = |(layer, stored): (&LayerName, &StoredLayer)| Holding {
+            key: layer.clone(),
+            tenant: stored.tenant,
+            bytes: stored.bytes,
+            used_at: stored.used_at,
+            is_used: used.contains(layer),
+        };
+        let leaving = shared_space::make_room(self.layers.iter().map(holding).collect(), new, bytes_max)?;
+        leaving.iter().for_each(|layer| self.take_out(layer));
+        Ok(leaving)
+    }
+
+    /// Leaves the layers of images that a tenant brought to all others.
+    pub(super) fn release(&mut self, tenant: TenantId) {
+        for stored in self.layers.values_mut().filter(|stored| stored.tenant == Some(tenant)) {
+            stored.tenant = None;
         }
-        if total > bytes_max {
-            return None;
-        }
-        self.layers.retain(|layer, _| !victims.contains(layer));
-        Some(victims)
     }
 
     /// The environments of a tenant.
@@ -133,19 +139,36 @@ mod tests {
         let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
         let mut ledger = Ledger::default();
         for (digit, second) in [('a', 1), ('b', 2), ('c', 3)] {
-            ledger.add(layer(digit), StoredLayer { bytes: 10, used_at: at(second) });
+            ledger.add(layer(digit), StoredLayer { tenant: None, bytes: 10, used_at: at(second) });
         }
+        let new = |bytes| Newcomer { tenant: None, bytes };
         let image = Manifest::parse(&[digest('a')]).unwrap();
         ledger.pin(&image);
         ledger.pin(&image);
         assert!(ledger.touch(&layer('b'), at(9)) && !ledger.touch(&layer('d'), at(9)));
-        assert_eq!(ledger.make_room(25, 30), None);
-        assert_eq!(ledger.make_room(10, 30), Some(vec![layer('c')]));
-        assert_eq!(ledger.make_room(20, 30), Some(vec![layer('b')]));
+        assert_eq!(ledger.make_room(new(25), 30), Err(NoRoom::All));
+        assert_eq!(ledger.make_room(new(10), 30), Ok(vec![layer('c')]));
+        assert_eq!(ledger.make_room(new(20), 30), Ok(vec![layer('b')]));
         assert!(!ledger.unpin(&image));
-        assert_eq!(ledger.make_room(30, 30), None);
+        assert_eq!(ledger.make_room(new(30), 30), Err(NoRoom::All));
         assert!(ledger.unpin(&image));
-        assert_eq!(ledger.make_room(30, 30), Some(vec![layer('a')]));
+        assert_eq!(ledger.make_room(new(30), 30), Ok(vec![layer('a')]));
+    }
+
+    #[test]
+    fn the_layers_of_a_tenant_that_is_gone_take_no_share() {
+        let layer = format!("sha256:{}", "a".repeat(64)).parse::<LayerName>().unwrap();
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let stored = StoredLayer { tenant: Some(tenant), bytes: 10, used_at: SystemTime::UNIX_EPOCH };
+        for (is_gone, leaving) in [(false, vec![layer.clone()]), (true, vec![])] {
+            let mut ledger = Ledger::default();
+            ledger.add(layer.clone(), stored);
+            if is_gone {
+                ledger.release(tenant);
+            }
+            let new = Newcomer { tenant: Some(tenant), bytes: 10 };
+            assert_eq!(ledger.make_room(new, 20), Ok(leaving));
+        }
     }
 
     #[test]
@@ -158,9 +181,10 @@ mod tests {
         };
         let mut ledger = Ledger::default();
         let image: LayerName = format!("sha256:{}", "f".repeat(64)).parse().unwrap();
-        ledger.add(image.clone(), StoredLayer { bytes: 10, used_at: at(0) });
+        ledger.add(image.clone(), StoredLayer { tenant: None, bytes: 10, used_at: at(0) });
         for (name, second) in [(name(one, "a"), 1), (name(one, "b"), 5), (name(other, "a"), 1)] {
-            ledger.add(LayerName::Environment(name), StoredLayer { bytes: 10, used_at: at(second) });
+            let stored = StoredLayer { tenant: Some(name.tenant), bytes: 10, used_at: at(second) };
+            ledger.add(LayerName::Environment(name), stored);
         }
         assert_eq!(ledger.environments(other).into_keys().collect::<Vec<_>>(), [name(other, "a")]);
         let used = Manifest::default().with(name(other, "a"));

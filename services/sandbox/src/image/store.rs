@@ -1,5 +1,5 @@
 //! The layers on the disk of this machine. Each has a directory of its own that all sessions share; a rename puts it in place, so a layer is
-//! there whole or not at all. A layer that a workspace uses stays; of the others, those that were unused for longest make room for new ones.
+//! there whole or not at all. A layer that a workspace uses stays; of the others, those of the tenant that has most make room for new ones.
 
 use super::{
     digest::Digest,
@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     code::Code,
-    disk::workspace::Quota,
+    disk::{
+        shared_space::{self, Newcomer, NoRoom},
+        workspace::Quota,
+    },
     error::Error,
     isolation::root::image::{BuildRoot, ImageRoot, Overlay, Root, UPPER, WORK},
     layout::{self, Layout},
@@ -61,13 +64,16 @@ pub struct Store {
     skeletons: Mutex<()>,
 }
 
-/// `record.json`: `{"bytes":311000000,"entries":7755}`.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// `record.json`: `{"bytes":311000000,"entries":7755,"tenant":"0198…"}`.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Record {
     /// Bytes of all files.
     pub bytes: u64,
     /// Entries of the archive.
     pub entries: u64,
+    /// The tenant that brought the layer of an image, whose share of the machine it takes. Layers of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
 }
 
 /// The use of an image by a workspace that is being made. Dropping it ends the use, unless it was kept.
@@ -87,7 +93,7 @@ impl Store {
         let mut ledger = Ledger::default();
         used.iter().filter(|image| !image.is_empty()).for_each(|image| ledger.pin(image));
         for (layer, path) in layers_on_disk(&spec.layout)? {
-            match StoredLayer::read(&path.join(RECORD)) {
+            match StoredLayer::read(&layer, &path.join(RECORD)) {
                 Ok(stored) => ledger.add(layer, stored),
                 Err(error) => {
                     tracing::warn!(%error, "the record of layer {layer} cannot be read; the layer counts as missing")
@@ -222,6 +228,7 @@ impl Store {
         let mut ledger = self.ledger();
         let names = ledger.environments(tenant).into_keys();
         names.for_each(|name| ledger.take_out(&LayerName::Environment(name)));
+        ledger.release(tenant);
         layout::remove_directory(&self.spec.layout.environments().join(tenant.to_string()))?;
         drop(ledger);
         self.report();
@@ -310,8 +317,10 @@ impl Store {
             self.remember_use([layer], now);
             return Ok(());
         }
-        let victims = ledger.make_room(record.space(), self.spec.bytes_max).ok_or_else(|| self.full())?;
-        let removed = victims.iter().map(|victim| self.discard(victim)).collect::<io::Result<Vec<_>>>();
+        let stored = StoredLayer::of(layer, record, now);
+        let new = Newcomer { tenant: stored.tenant, bytes: stored.bytes };
+        let leaving = ledger.make_room(new, self.spec.bytes_max).map_err(|reason| self.full(reason))?;
+        let removed = leaving.iter().map(|victim| self.discard(victim)).collect::<io::Result<Vec<_>>>();
         let removed = removed.map_err(Error::io("remove a layer"))?;
         if self.layer(layer).exists() {
             // Its record could not be read.
@@ -323,7 +332,7 @@ impl Store {
             fs::rename(arrival, place)
         };
         moved().map_err(Error::io("move a layer into its place"))?;
-        ledger.add(layer.clone(), StoredLayer { bytes: record.space(), used_at: now });
+        ledger.add(layer.clone(), stored);
         drop(ledger);
         self.report();
         remove_all(removed);
@@ -369,11 +378,18 @@ impl Store {
         arrival.join(TREE)
     }
 
-    fn full(&self) -> Error {
-        let text = format!(
-            "the layers that sessions use leave no space for another one; the limit is {} bytes (FLOTILLA_SANDBOX_IMAGE_BYTES)",
-            self.spec.bytes_max
-        );
+    fn full(&self, reason: NoRoom) -> Error {
+        let bytes_max = self.spec.bytes_max;
+        let text = match reason {
+            NoRoom::Own => format!(
+                "the layers that sessions of the tenant use leave no space for another one on this machine; delete sessions, or have the operator give more: a tenant may \
+                 have {} of {bytes_max} bytes (FLOTILLA_SANDBOX_IMAGE_BYTES)",
+                shared_space::share(bytes_max)
+            ),
+            NoRoom::All => format!(
+                "the layers that sessions use leave no space for another one; the limit is {bytes_max} bytes (FLOTILLA_SANDBOX_IMAGE_BYTES)"
+            ),
+        };
         Error::refused(Code::ImagesFull, text)
     }
 
@@ -420,9 +436,17 @@ impl Store {
 }
 
 impl StoredLayer {
-    fn read(record: &Path) -> io::Result<Self> {
-        let content: Record = serde_json::from_slice(&fs::read(record)?)?;
-        Ok(Self { bytes: content.space(), used_at: fs::metadata(record)?.modified()? })
+    fn of(layer: &LayerName, record: Record, used_at: SystemTime) -> Self {
+        let tenant = match layer {
+            LayerName::Environment(name) => Some(name.tenant),
+            LayerName::Image(_) => record.tenant,
+        };
+        Self { tenant, bytes: record.space(), used_at }
+    }
+
+    fn read(layer: &LayerName, file: &Path) -> io::Result<Self> {
+        let record = serde_json::from_slice(&fs::read(file)?)?;
+        Ok(Self::of(layer, record, fs::metadata(file)?.modified()?))
     }
 }
 

@@ -170,7 +170,7 @@ impl InstallRun {
             let check = || store.check_host();
             let copy = TreeCopy { owner: store.owner(), without: &without, bytes_max, check: &check };
             let copied = copy.run(&from, &Store::tree(place))?;
-            let record = Record { bytes: copied.bytes, entries: copied.entries };
+            let record = Record { bytes: copied.bytes, entries: copied.entries, tenant: None };
             store.settle(place, &layer, record)
         };
         arrival.keep("keep what was installed", keep).await

@@ -1,6 +1,7 @@
 //! Which mirrors the machine has, what they take, and when they were last used. It only counts; the disk is elsewhere.
 
 use super::{generation::Generation, key::MirrorKey};
+use crate::disk::shared_space::{self, Holding, Newcomer};
 use domain::ids::{ProjectId, TenantId};
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
@@ -61,26 +62,20 @@ impl Ledger {
         self.mirrors.values().map(|stored| stored.generation.bytes).sum()
     }
 
-    /// Makes room for a generation of `bytes`, which replaces the one that its mirror has: retires the mirrors that no clone reads, longest unused
-    /// first, until all fit into `bytes_max`. Returns whether they do; if not, nothing is retired.
+    /// Makes room for a generation of `bytes`, which replaces the one that its mirror has: retires mirrors that no clone reads until all fit into `bytes_max`.
+    /// Returns whether they do; if not, nothing is retired.
     pub(super) fn make_room(&mut self, key: &MirrorKey, bytes: u64, bytes_max: u64) -> bool {
-        let others = self.mirrors.iter().filter(|(other, _)| *other != key);
-        let mut total =
-            others.clone().map(|(_, stored)| stored.generation.bytes).sum::<u64>().saturating_add(bytes);
-        let mut unused: Vec<_> = others.filter(|(_, stored)| !stored.is_used()).collect();
-        unused.sort_by_key(|(_, stored)| stored.used_at);
-        let mut victims = Vec::new();
-        for (victim, stored) in unused {
-            if total <= bytes_max {
-                break;
-            }
-            total -= stored.generation.bytes;
-            victims.push(victim.clone());
-        }
-        if total > bytes_max {
-            return false;
-        }
-        victims.iter().for_each(|victim| self.retire(victim));
+        let holding = |(other, stored): (&MirrorKey, &StoredMirror)| Holding {
+            key: other.clone(),
+            tenant: Some(other.tenant),
+            bytes: stored.generation.bytes,
+            used_at: stored.used_at,
+            is_used: stored.is_used(),
+        };
+        let others = self.mirrors.iter().filter(|(other, _)| *other != key).map(holding).collect();
+        let new = Newcomer { tenant: Some(key.tenant), bytes };
+        let Ok(leaving) = shared_space::make_room(others, new, bytes_max) else { return false };
+        leaving.iter().for_each(|mirror| self.retire(mirror));
         true
     }
 

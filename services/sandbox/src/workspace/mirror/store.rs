@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     code::Code,
-    disk::{space::Space, workspace::Quota},
+    disk::{shared_space, space::Space, workspace::Quota},
     error::{Error, blocking},
     layout::{self, Layout},
 };
@@ -48,7 +48,7 @@ const MIRRORS_TOO_LARGE_MAX: usize = 1_000;
 pub struct MirrorsSpec {
     /// The data directory.
     pub layout: Layout,
-    /// What all mirrors together may take, bytes; 0: the machine keeps none.
+    /// What all mirrors together may take, bytes, of which one tenant gets three quarters; 0: the machine keeps none.
     pub bytes_max: u64,
     /// The disk.
     pub quota: Arc<Quota>,
@@ -231,7 +231,8 @@ impl Mirrors {
         clone: &Path,
         base: Option<&Arc<Generation>>,
     ) -> Result<Option<Arc<Generation>>, Error> {
-        if content.bytes() > self.spec.bytes_max {
+        let bytes_max = shared_space::share(self.spec.bytes_max);
+        if content.bytes() > bytes_max {
             self.give_up(key);
             return Ok(None);
         }
@@ -241,7 +242,7 @@ impl Mirrors {
                 Some(base) => whole_objects(base)?,
                 None => vec![],
             };
-            let objects = &MirrorObjects::choose(earlier, self.spec.bytes_max - content.bytes());
+            let objects = &MirrorObjects::choose(earlier, bytes_max - content.bytes());
             let base = base.as_ref();
             self.replace(&DraftParts { key, content, clone: Some(clone), objects, session: None, base })
         })
@@ -287,7 +288,7 @@ impl Mirrors {
         let known = base.objects().map_err(Error::io("read the objects of a mirror"))?;
         // What this session needed stays for longest.
         let candidates = session.pointers.iter().cloned().chain(whole_objects(&base)?);
-        let room = self.spec.bytes_max.saturating_sub(content.bytes());
+        let room = shared_space::share(self.spec.bytes_max).saturating_sub(content.bytes());
         let objects = &MirrorObjects::choose(candidates, room);
         if session.damaged.is_empty() && objects.has_same(&known) {
             return Ok(());

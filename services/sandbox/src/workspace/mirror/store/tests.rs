@@ -18,9 +18,10 @@ struct Site {
 }
 
 impl Site {
+    /// On a machine where the mirrors of one tenant may take `bytes_max`.
     fn new(bytes_max: u64, reserve_bytes: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mirrors = load(directory.path(), bytes_max, reserve_bytes);
+        let mirrors = load(directory.path(), bytes_max.div_ceil(3) * 4, reserve_bytes);
         Self { directory, mirrors }
     }
 
@@ -158,6 +159,23 @@ async fn the_mirror_that_was_unused_for_longest_makes_room_and_a_used_one_stays(
     site.keep(&four, 10_000).await;
     assert!(site.has(&four).await);
     settled(|| site.on_disk() == 2).await;
+}
+
+#[tokio::test]
+async fn the_mirrors_of_one_tenant_push_out_no_others() {
+    let site = Site::new(45_000, 0);
+    let (crowd, other) = (tenant(), key(tenant(), "other"));
+    site.keep(&other, 10_000).await;
+    let sources = ["1", "2", "3", "4", "5", "6", "7", "8"].map(|source| key(crowd, source));
+    for source in &sources {
+        site.keep(source, 10_000).await;
+    }
+    assert!(site.has(&other).await, "it was unused for longest");
+    let mut kept = 0;
+    for source in &sources {
+        kept += usize::from(site.has(source).await);
+    }
+    assert_eq!(kept, 4);
 }
 
 #[tokio::test]
