@@ -10,7 +10,7 @@ use axum::{
     Router,
     body::Body,
     extract::Request,
-    http::{Extensions, HeaderName, HeaderValue},
+    http::{Extensions, HeaderName, HeaderValue, header::HOST},
     serve::Listener,
 };
 use hyper::{
@@ -73,6 +73,8 @@ pub struct Routes {
     pub full: Router,
     /// The answer to a request whose head is too large.
     pub large_head: Router,
+    /// The answer to a request that names several hosts. It should close the connection: a proxy in front may have read another one.
+    pub several_hosts: Router,
 }
 
 /// Limits that differ between ports.
@@ -245,7 +247,13 @@ impl Speaker {
             request.extensions_mut().insert(own.clone());
             let is_large =
                 head_bytes(&request, protocol) > HEAD_BYTES_MAX || request.headers().len() > HEADERS_MAX;
-            let routes = if is_large { &routes.large_head } else { &routes.served };
+            let routes = if is_large {
+                &routes.large_head
+            } else if request.headers().get_all(HOST).iter().nth(1).is_some() {
+                &routes.several_hosts
+            } else {
+                &routes.served
+            };
             routes.clone().call(request.map(Body::new))
         });
         let stream = TokioIo::new(connection);

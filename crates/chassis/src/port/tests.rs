@@ -35,7 +35,8 @@ impl Port {
         };
         let full = refusal(StatusCode::SERVICE_UNAVAILABLE);
         let large_head = refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-        let routes = Routes { served, full, large_head };
+        let several_hosts = refusal(StatusCode::BAD_REQUEST);
+        let routes = Routes { served, full, large_head, several_hosts };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         let served = tokio::spawn(serve(listener, routes, bounds, shutdown.clone()));
@@ -157,6 +158,31 @@ async fn a_large_head_is_refused() {
     let refused = http2.get(&url).header("x-long", "x".repeat(HEAD_BYTES_MAX)).send().await.unwrap();
     assert_eq!((refused.status().as_u16(), refused.text().await.unwrap().as_str()), (431, "refused"));
     assert_eq!(port.get(&http2).await.status(), 200, "the connection continues");
+}
+
+#[tokio::test]
+async fn a_request_that_proxies_could_read_in_two_ways_ends_its_connection() {
+    let port = Port::start(Bounds::default()).await;
+    let next = "GET /told?smuggled HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for hosts in ["host: a\r\nhost: b", "host: a\r\nx: y\r\nHost: a", "host: a\r\nhost:\r\nhost: b"] {
+        let answer = port.answer_to(&format!("GET /told HTTP/1.1\r\n{hosts}\r\n\r\n{next}")).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("refused"), "{hosts}: {answer}");
+    }
+    // Two lengths of a body: the pieces count, and nothing behind them is read as a request.
+    for lengths in
+        ["content-length: 6\r\ntransfer-encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 6"]
+    {
+        let head = format!("GET /told HTTP/1.1\r\nhost: x\r\n{lengths}\r\n\r\n");
+        let answer = port.answer_to(&format!("{head}0\r\n\r\n{next}")).await;
+        assert_eq!(
+            (answer.matches("HTTP/1.1 ").count(), answer.contains("smuggled")),
+            (2, false),
+            "{answer}"
+        );
+    }
+    let lengths = "content-length: 1\r\ncontent-length: 2";
+    let answer = port.answer_to(&format!("GET /told HTTP/1.1\r\nhost: x\r\n{lengths}\r\n\r\nxx{next}")).await;
+    assert!(answer.starts_with("HTTP/1.1 400 ") && !answer.contains("smuggled"), "{answer}");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! The answers of the port itself, to requests that reach no route: of a connection beyond the limit, and with too large a head. The shape
-//! depends on the protocol, the stable code does not.
+//! The answers of the port itself, to requests that reach no route: of a connection beyond the limit, with too large a head, and with several hosts. The
+//! shape depends on the protocol, the stable code does not.
 
 use crate::ground::code_header::CODE;
 use axum::{
@@ -24,7 +24,12 @@ struct PortRefusal {
 
 /// Adds the refusals of the port to the routes of the gateway.
 pub(super) fn with_refusals(served: Router) -> Routes {
-    Routes { served, full: Router::new().fallback(full), large_head: Router::new().fallback(large_head) }
+    Routes {
+        served,
+        full: Router::new().fallback(full),
+        large_head: Router::new().fallback(large_head),
+        several_hosts: Router::new().fallback(several_hosts),
+    }
 }
 
 async fn full(headers: HeaderMap) -> Response {
@@ -45,6 +50,16 @@ async fn large_head(headers: HeaderMap) -> Response {
         grpc: Code::ResourceExhausted,
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         message: "the head of the request is too large; send fewer or shorter headers, or a shorter query",
+    };
+    refusal.answer(&headers)
+}
+
+async fn several_hosts(headers: HeaderMap) -> Response {
+    let refusal = PortRefusal {
+        code: "host_invalid",
+        grpc: Code::InvalidArgument,
+        status: StatusCode::BAD_REQUEST,
+        message: "the request has several headers Host; send one",
     };
     refusal.answer(&headers)
 }

@@ -112,6 +112,19 @@ async fn a_large_head_is_refused_with_a_code() {
 }
 
 #[tokio::test]
+async fn a_request_of_several_hosts_is_refused_with_a_code() {
+    let stack = Stack::gateway_alone().await;
+    let request = Client::new().get(format!("{}/config", stack.gateway_url()));
+    let refused = request.header("host", "a.example").header("host", "b.example").send().await.unwrap();
+    let headers =
+        ["x-flotilla-code", "connection"].map(|name| refused.headers()[name].to_str().unwrap().to_owned());
+    assert_eq!(
+        (refused.status().as_u16(), headers.each_ref().map(String::as_str)),
+        (400, ["host_invalid", "close"])
+    );
+}
+
+#[tokio::test]
 async fn browsers_can_call_through_grpc_web() {
     let stack = Stack::gateway_alone().await;
     let call = async |key: &str, session_id: &str| {
