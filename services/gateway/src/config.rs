@@ -38,7 +38,7 @@ pub struct Config {
     #[arg(long, env = "FLOTILLA_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<chassis::network::Network>,
     /// Web pages of other sites that may call from a browser, as `https://console.example.com`. Pages of the gateway's own address and
-    /// of the user's machine always may.
+    /// the desktop apps of OpenCode always may, and pages of local servers if the gateway listens on a loopback address.
     #[arg(long, env = "FLOTILLA_ORIGINS", value_delimiter = ',', value_parser = origin)]
     pub origins: Vec<String>,
     /// What tenants without a quota of their own may store.

@@ -83,7 +83,7 @@ impl State {
             broker: Broker::connect(&config.broker)?,
             converter: Arc::new(Converter::new(chassis::programs::find(converter::PROGRAM)?)),
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
-            origins: Origins::new(&config.origins),
+            origins: Origins::new(&config.origins, config.listen.ip()),
             unknown_directories: config.unknown_directories,
             platform: platform.into(),
             shutdown: service.shutdown.clone(),
