@@ -147,3 +147,49 @@ async fn checkout_in_another_repository_says_which_commit_is_missing() {
     let words = ["checkout", SESSION, "--repo", nothing.path().to_str().unwrap()];
     assert_eq!(exit::code(&command(&fake, &words).await.unwrap_err()), "repository_missing");
 }
+
+#[tokio::test]
+async fn hostile_objects_of_a_result_stay_outside() {
+    let (fake, results) = (Fake::default(), Results::new());
+    let blob = results.agent.run_with(&["hash-object", "-w", "--stdin"], b"[core]\n").unwrap();
+    let blob = String::from_utf8(blob).unwrap().trim().to_owned();
+    for (name, reason) in [(".git", "hasDotgit"), ("..", "hasDotdot")] {
+        let entry = format!("100644 blob {blob}\t{name}\n");
+        let tree = results.agent.run_with(&["mktree"], entry.as_bytes()).unwrap();
+        let tree = String::from_utf8(tree).unwrap().trim().to_owned();
+        let words = ["commit-tree", &tree, "-p", &results.base, "-m", "x"];
+        let result = results.agent.run(&words).unwrap();
+        results.agent.run(&["update-ref", "refs/heads/hostile", &result]).unwrap();
+        let not_base = format!("^{}", results.base);
+        results.agent.run(&["bundle", "create", "--quiet", "b", "hostile", &not_base]).unwrap();
+        let bundle = fs::read(results.theirs.path().join("b")).unwrap();
+        fake.0.lock().unwrap().export = (bundle, result.clone(), results.base.clone());
+        let error = format!("{:#}", results.checkout(&fake, &[]).await.unwrap_err());
+        assert!(error.contains(reason), "{name}: {error}");
+        assert!(!results.git.is(&["cat-file", "-e", &result]), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_of_the_server_that_is_none_reaches_no_git() {
+    let (fake, results) = (Fake::default(), Results::new());
+    let result = results.put(&fake, "2");
+    let bundle = fake.0.lock().unwrap().export.0.clone();
+    for (commit, base) in [
+        ("--output=stolen", results.base.as_str()),
+        ("trunk", &results.base),
+        ("", &results.base),
+        (&result[..39], &results.base),
+        (&result, "--all"),
+        // It is well formed, and the bundle lacks it.
+        (&"a".repeat(40), &results.base),
+    ] {
+        fake.0.lock().unwrap().export = (bundle.clone(), commit.to_owned(), base.to_owned());
+        let error = results.checkout(&fake, &[]).await.unwrap_err();
+        assert_eq!(exit::code(&error), "result_invalid", "{commit} {base}: {error:#}");
+        assert!(
+            !results.ours.path().join("stolen").exists()
+                && !results.git.is(&["rev-parse", "--verify", "flotilla/5kUL559D5O"])
+        );
+    }
+}

@@ -8,7 +8,7 @@ use crate::{
     terminal::{output::Output, progress::Amount, show},
 };
 use anyhow::{Context as _, Result, bail};
-use domain::{egress::push::AGENT_EMAIL, limits};
+use domain::{egress::push::AGENT_EMAIL, limits, text::is_object_id};
 use rpc::v1::{ExportSessionRequest, ExportSessionResponse};
 use serde_json::json;
 use std::{
@@ -146,10 +146,23 @@ async fn download(
         }
         writer.write_all(&response.data).context("write a temporary file")?;
     }
-    if export.commit.is_empty() {
-        bail!("the server sent no commit");
-    }
+    export.check()?;
     Ok(export)
+}
+
+impl Export {
+    /// Checks the names of its commits before git sees them: git takes other texts for options or for names of its own.
+    fn check(&self) -> Result<()> {
+        let base = Some(&self.base_commit).filter(|base| !base.is_empty());
+        match [Some(&self.commit), base].into_iter().flatten().find(|id| !is_object_id(id)) {
+            Some(id) => Err(invalid(&format!("{id:?} is not the name of a commit"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn invalid(why: &str) -> anyhow::Error {
+    coded("result_invalid", format!("the server sent a result that cannot be used: {why}"))
 }
 
 /// Adds the commit to the repository, without any ref.
@@ -176,9 +189,16 @@ fn fetch(git: &Git, export: &Export, file: &Path) -> Result<()> {
              or fetch the commit first: {error:#}"
         );
         coded("commit_missing", message)
-    })
+    })?;
+    if has(&export.commit) { Ok(()) } else { Err(invalid(&format!("it lacks the commit {}", export.commit))) }
 }
 
+/// Adds the objects of a bundle to the repository. Git checks each of them first, which `git bundle unbundle` does not: a file called `.git`, for example, would
+/// be written at the next checkout of some git.
 fn unbundle(git: &Git, file: &Path) -> Result<()> {
-    git.run(&["bundle".as_ref(), "unbundle".as_ref(), file.as_os_str()]).map(drop)
+    git.run(&["bundle".as_ref(), "verify".as_ref(), "--quiet".as_ref(), file.as_os_str()])?;
+    let bundle = fs::read(file).context("read the result")?;
+    // An empty line ends the head of a bundle; the pack follows.
+    let head_end = bundle.windows(2).position(|two| two == b"\n\n").context("the bundle has no pack")?;
+    git.run_with(&["index-pack", "--stdin", "--fix-thin", "--strict"], &bundle[head_end + 2..]).map(drop)
 }
