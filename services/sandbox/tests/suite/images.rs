@@ -172,6 +172,34 @@ async fn layers_that_no_workspace_uses_make_room() {
 }
 
 #[tokio::test]
+async fn the_layers_of_one_tenant_push_out_no_others() {
+    let directory = directory();
+    let Some(machine) = start(directory.path(), &["--image-bytes", "33554432"]).await else { return };
+    let [crowd, other] = [(); 2].map(|()| uuid::Uuid::now_v7().to_string());
+    let layer = |tenant: &str, name: &str| {
+        let mut layer = Archive::default().file(name, &vec![1; 6 << 20]).layer();
+        layer.header.tenant_id = tenant.to_owned();
+        layer
+    };
+    let theirs = layer(&other, "other");
+    put(&machine.client, &theirs).await.unwrap();
+    let layers = ["1", "2", "3", "4", "5", "6"].map(|name| layer(&crowd, name));
+    for layer in &layers[..4] {
+        put(&machine.client, layer).await.unwrap();
+    }
+    machine.stop().await;
+    // The next start knows whose they are.
+    let Some(machine) = start(directory.path(), &["--image-bytes", "33554432"]).await else { return };
+    for layer in &layers[4..] {
+        put(&machine.client, layer).await.unwrap();
+    }
+    let all: Vec<_> = layers.iter().chain([&theirs]).collect();
+    let gone: Vec<String> = layers[..3].iter().map(Layer::id).collect();
+    assert_eq!(missing(&machine.client, &all).await, gone, "three of 6 MiB fit into its share of 24 MiB");
+    machine.stop().await;
+}
+
+#[tokio::test]
 async fn a_layer_that_two_callers_send_is_unpacked_once() {
     let directory = directory();
     let Some(machine) = start(directory.path(), &[]).await else { return };
