@@ -30,6 +30,11 @@ pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     is_valid.then(|| percent_encoding::percent_decode_str(text).collect())
 }
 
+/// Returns bytes percent-encoded, all but ASCII letters and digits.
+pub fn percent_encode(bytes: &[u8]) -> String {
+    percent_encoding::percent_encode(bytes, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
 /// Returns the length of a value as JSON, in bytes; 0 for a value that is not JSON. Nothing is kept of the JSON.
 pub fn json_bytes(value: &impl serde::Serialize) -> usize {
     struct Count(usize);

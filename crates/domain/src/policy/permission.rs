@@ -3,6 +3,35 @@
 use crate::text;
 use serde::{Deserialize, Serialize};
 
+/// The permission to change files.
+pub const EDIT: &str = "edit";
+
+/// The names of all permissions, sorted: those of the tools, for directories outside of the workspace, and for a call that repeats itself.
+pub const NAMES: [&str; 17] = [
+    "bash",
+    "batch",
+    "doom_loop",
+    EDIT,
+    "external_directory",
+    "glob",
+    "grep",
+    "list",
+    "network",
+    "plan_exit",
+    "question",
+    "read",
+    "skill",
+    "task",
+    "todoread",
+    "todowrite",
+    "webfetch",
+];
+
+/// Whether a rule of this name, which may have wildcards, is about any permission.
+pub fn is_known(name: &str) -> bool {
+    NAMES.iter().any(|permission| matches(name, permission))
+}
+
 /// The verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -152,6 +181,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::tool;
 
     fn rules(list: &[(&str, &str, Verdict)]) -> Rules {
         let rule = |(permission, pattern, action): &(&str, &str, Verdict)| Rule {
@@ -161,6 +191,14 @@ mod tests {
             is_approval: false,
         };
         Rules(list.iter().map(rule).collect())
+    }
+
+    #[test]
+    fn every_tool_has_a_permission_that_rules_can_name() {
+        for tool in tool::NAMES {
+            assert_eq!(is_known(tool), !tool::EDITING.contains(&tool), "{tool}");
+        }
+        assert!(NAMES.is_sorted() && is_known("web*") && is_known("*") && !is_known("bsah") && !is_known(""));
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub const NAMES: [&str; 18] = [
     "write",
 ];
 
+/// The tools that need the permission [`super::permission::EDIT`] and have none of their own, sorted.
+pub const EDITING: [&str; 3] = ["apply_patch", "multiedit", "write"];
+
 /// The specification of a tool, for models and clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
