@@ -52,7 +52,7 @@ pub(crate) struct State {
     pub refuses_stream: bool,
     pub bundle: Vec<u8>,
     pub project: String,
-    /// Whether the project of the name came from another place.
+    /// Whether the project of the name that is wanted next is another repository.
     pub is_elsewhere: bool,
     /// The commits whose bundles are already there.
     pub known_commits: Vec<String>,
@@ -146,7 +146,8 @@ impl ProjectService for Fake {
         state.project = request.into_inner().name;
         let known = state.projects.iter().find(|known| known.name == state.project).cloned();
         let new = Project { id: "prj_1".to_owned(), name: state.project.clone(), ..Project::default() };
-        let (project, is_elsewhere) = (known.unwrap_or(new), state.is_elsewhere);
+        // Another name is free.
+        let (project, is_elsewhere) = (known.unwrap_or(new), std::mem::take(&mut state.is_elsewhere));
         Ok(Response::new(CreateProjectResponse { project: Some(project), is_elsewhere }))
     }
 

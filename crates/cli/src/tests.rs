@@ -188,7 +188,12 @@ async fn a_new_session_says_which_files_it_has() {
     fake.0.lock().unwrap().is_elsewhere = true;
     fake.run(&output, &words).await.unwrap();
     let notes = output.take_notes();
-    assert!(notes.contains(&format!("`--project {name}`")) && notes.contains("another place"), "{notes}");
+    let own = fake.0.lock().unwrap().project.clone();
+    assert!(own.starts_with(&format!("{name}-")) && own.len() == name.len() + 7, "{own}");
+    let told = format!(
+        "the project {name} is another repository, so this one is the project {own}; `--project {name}`"
+    );
+    assert!(notes.contains(&told), "{notes}");
     assert!(fake.0.lock().unwrap().session.source.is_some());
 
     let source = Source { from: Some(source::From::BundleId("b".repeat(64))), ..Source::default() };

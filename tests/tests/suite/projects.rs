@@ -58,6 +58,42 @@ async fn a_session_is_checked_before_its_files_are_sent() {
 }
 
 #[tokio::test]
+async fn a_project_is_its_repository_and_not_its_directory() {
+    let stack = Stack::start().await;
+    let (root, other_root) = ("1".repeat(40), "2".repeat(40));
+    let mut uploads = vec![];
+    for text in ["one", "two", "three"] {
+        uploads.push(stack.api.upload(&testkit::git::repository(&[("a.txt", text)]).bundle()).await);
+    }
+    let create = async |name: &str, upload: usize, place: [&str; 3]| {
+        let [directory, remote, root_commit] = place.map(ToOwned::to_owned);
+        let request = v1::CreateProjectRequest {
+            name: name.to_owned(),
+            source: uploaded(uploads[upload].clone()),
+            place: Some(v1::Place { directory, remote, root_commit }),
+            or_at_place: true,
+        };
+        let answer = stack.api.projects().create_project(request).await.unwrap().into_inner();
+        (answer.project.unwrap().name, answer.is_elsewhere)
+    };
+    let own = |name: &str| (name.to_owned(), false);
+    assert_eq!(create("app", 0, ["/work", "https://a.org/app.git", ""]).await, own("app"));
+    // Another clone of it, and its directory with another repository.
+    assert_eq!(create("clone", 1, ["/elsewhere", "git@a.org:app", ""]).await, own("app"));
+    assert_eq!(create("other", 1, ["/work", "https://a.org/other", ""]).await, own("other"));
+    assert_eq!(create("work", 0, ["/work", "https://a.org/app", ""]).await, own("app"));
+    // Without a remote, the first commit tells.
+    assert_eq!(create("local", 2, ["/home/local", "", &root]).await, own("local"));
+    assert_eq!(create("copy", 1, ["/home/copy", "", &root]).await, own("local"));
+    assert_eq!(create("new", 1, ["/home/local", "", &other_root]).await, own("new"));
+    // It has got a remote.
+    assert_eq!(create("copy", 1, ["/home/copy", "https://a.org/local", ""]).await, own("local"));
+    assert_eq!(create("any", 1, ["/any", "https://a.org/local", ""]).await, own("local"));
+    // The name alone says nothing.
+    assert_eq!(create("app", 1, ["/tmp/app", "https://b.org/app", ""]).await, ("app".to_owned(), true));
+}
+
+#[tokio::test]
 async fn new_sessions_open_the_newest_source_of_their_project() {
     let stack = Stack::start().await;
     let mut projects = stack.api.projects();
@@ -66,7 +102,7 @@ async fn new_sessions_open_the_newest_source_of_their_project() {
     let create = |source: &str, directory: &str| v1::CreateProjectRequest {
         name: "files".to_owned(),
         source: uploaded(source.to_owned()),
-        place: Some(v1::Place { directory: directory.to_owned(), remote: String::new() }),
+        place: Some(v1::Place { directory: directory.to_owned(), ..Default::default() }),
         or_at_place: true,
     };
     let created = projects.create_project(create(&first, "/home/me/files")).await.unwrap().into_inner();

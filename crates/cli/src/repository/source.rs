@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use anyhow::{Context as _, Result, bail};
-use domain::limits;
+use domain::{limits, session::repository_name};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{
     BundleHeader, FindBundleRequest, Place, Source, UploadBundleRequest, source, upload_bundle_request,
@@ -209,8 +209,22 @@ async fn find(client: &Client, commit: &StartCommit, history: &History) -> Resul
 /// The place of a local repository. A longer path cannot be the directory of a client.
 fn place(dir: &Path) -> Place {
     let directory = dir.to_str().filter(|dir| dir.len() <= limits::NAME_BYTES_MAX).unwrap_or_default();
-    let remote = Git::at(dir).run(&["remote", "get-url", "origin"]).unwrap_or_default();
-    Place { directory: directory.to_owned(), remote }
+    let git = Git::at(dir);
+    let remote = git.run(&["remote", "get-url", "origin"]).unwrap_or_default();
+    // The history of a repository with a remote may be long, and its beginning says no more. A remote may also be a directory of this machine.
+    let is_known = repository_name(&remote).is_some();
+    let root_commit = if is_known { String::new() } else { root_commit(&git).unwrap_or_default() };
+    Place { directory: directory.to_owned(), remote, root_commit }
+}
+
+/// The first commit of the history of HEAD; `None`: there is no commit, or not the whole history.
+fn root_commit(git: &Git) -> Option<String> {
+    if git.run(&["rev-parse", "--is-shallow-repository"]).ok()? != "false" {
+        return None;
+    }
+    // Histories that were joined have several. The same one must be chosen in each clone.
+    let roots = git.run(&["rev-list", "--max-parents=0", "HEAD"]).ok()?;
+    roots.lines().min().map(str::to_owned)
 }
 
 /// What `--repo` names.

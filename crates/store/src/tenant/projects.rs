@@ -16,6 +16,9 @@ const COLUMNS: &str = "id, name, source, shown, created_at, coalesce(updated_at,
     array(select w.directory from worktree w
            where w.tenant_id = project.tenant_id and w.project_id = project.id order by w.created_at, w.id) as worktrees";
 
+/// Remotes of a project that are read to tell whether a directory belongs to it. It has one for each repository of its files.
+const PROJECT_IDENTITIES_MAX: i64 = 100;
+
 /// The condition of the index `project_with_files`: new sessions of the project have files.
 const HAS_FILES: &str = "source ->> 'from' <> 'empty'";
 
@@ -274,6 +277,25 @@ impl Store {
         .bind(places);
         self.statements(tenant).await?.run(insert).await?;
         Ok(())
+    }
+
+    /// Lists the places of a project that are no directories: its remotes and its first commit, at most [`PROJECT_IDENTITIES_MAX`].
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_project_identities(
+        &self,
+        tenant: TenantId,
+        id: &ProjectId,
+    ) -> Result<Vec<String>, Error> {
+        let query = sqlx::query(
+            "select place from project_place where tenant_id = $1 and project_id = $2 and place not like '/%' order by place limit $3",
+        )
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .bind(PROJECT_IDENTITIES_MAX);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        rows.iter().map(|row| Ok(row.try_get("place")?)).collect()
     }
 
     /// Removes all places of a project.

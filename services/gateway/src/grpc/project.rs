@@ -20,9 +20,9 @@ use store::tenant::{bundles::BundleHead, worktrees::Worktree};
 use tonic::{Request, Response, Status, Streaming};
 
 fn placed(source: Option<v1::Source>, place: Option<v1::Place>) -> PlacedSource {
-    let v1::Place { directory, remote } = place.unwrap_or_default();
+    let v1::Place { directory, remote, root_commit } = place.unwrap_or_default();
     let source = convert::from_source(source, &remote);
-    PlacedSource { source, place: RepositoryLocation { directory, remote } }
+    PlacedSource { source, place: RepositoryLocation { directory, remote, root_commit } }
 }
 
 fn worktree(Worktree { directory, name, branch, .. }: Worktree) -> v1::Worktree {

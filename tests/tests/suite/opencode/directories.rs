@@ -19,7 +19,7 @@ pub(super) async fn created_at(stack: &Stack, name: &str, directory: &str) -> St
     let request = v1::CreateProjectRequest {
         name: name.to_owned(),
         source: Some(v1::Source { from, revision: String::new() }),
-        place: Some(v1::Place { directory: directory.to_owned(), remote: String::new() }),
+        place: Some(v1::Place { directory: directory.to_owned(), ..Default::default() }),
         or_at_place: false,
     };
     stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id
@@ -36,6 +36,7 @@ async fn created(stack: &Stack, name: &str, directory: &str) -> v1::Project {
         place: Some(v1::Place {
             directory: directory.to_owned(),
             remote: "git@example.com:me/app.git".to_owned(),
+            ..Default::default()
         }),
         or_at_place: true,
     };

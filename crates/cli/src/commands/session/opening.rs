@@ -7,7 +7,12 @@ use crate::{
     terminal::output::Output,
 };
 use anyhow::Result;
-use rpc::v1::{CreateProjectRequest, SetProjectSourceRequest, Source, source};
+use domain::{session::repository_name, text};
+use rpc::v1::{CreateProjectRequest, CreateProjectResponse, SetProjectSourceRequest, Source, source};
+use sha2::{Digest as _, Sha256};
+
+/// Characters that tell projects of the same name apart.
+const SUFFIX_CHARS: usize = 6;
 
 /// What a new session opens.
 #[derive(Clone)]
@@ -28,6 +33,24 @@ pub(crate) async fn open_project(client: &Client, output: &Output, named: &str) 
     Ok(OpenedProject { project_id: found.project.id, source: None, remote: String::new(), renewal: None })
 }
 
+async fn create(client: &Client, request: &CreateProjectRequest) -> Result<CreateProjectResponse> {
+    let create = async || client.projects().create_project(request.clone()).await;
+    call("create the project", create).await
+}
+
+/// A name for a project whose own belongs to another repository: always the same for one repository.
+fn distinct_name(request: &CreateProjectRequest) -> String {
+    let place = request.place.clone().unwrap_or_default();
+    let url = match request.source.as_ref().and_then(|source| source.from.as_ref()) {
+        Some(source::From::GitUrl(url)) => url.as_str(),
+        Some(source::From::BundleId(_)) | None => place.remote.as_str(),
+    };
+    let identity =
+        repository_name(url).unwrap_or_else(|| format!("{}{}", place.root_commit, place.directory));
+    let digest = text::hex(&Sha256::digest(identity));
+    format!("{}-{}", request.name, text::head(&digest, SUFFIX_CHARS))
+}
+
 /// Sends a repository and finds its project. Sessions that other clients start in this directory then open the same repository.
 pub(crate) async fn open_repository(
     client: &Client,
@@ -42,8 +65,17 @@ pub(crate) async fn open_repository(
         place: Some(place.clone()),
         or_at_place: true,
     };
-    let create = async || client.projects().create_project(request.clone()).await;
-    let answer = call("create the project", create).await?;
+    let mut answer = create(client, &request).await?;
+    if answer.is_elsewhere {
+        let request = CreateProjectRequest { name: distinct_name(&request), ..request };
+        answer = create(client, &request).await?;
+        if !answer.is_elsewhere {
+            let (name, other) = (&request.name, request.name.rsplit_once('-').unwrap_or_default().0);
+            output.note(&format!(
+                "the project {other} is another repository, so this one is the project {name}; `--project {other}` starts with the files of the other"
+            ));
+        }
+    }
     let project = answer.project.unwrap_or_default();
     if answer.is_elsewhere {
         let name = &project.name;

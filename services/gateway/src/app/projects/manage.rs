@@ -1,7 +1,7 @@
 //! Creates, reads and changes projects. OpenCode's clients know a project by its name, which to them is a directory.
 
 use super::{
-    place::{self, RepositoryLocation},
+    place::{self, PlaceNames, RepositoryLocation},
     source,
 };
 use crate::{
@@ -104,7 +104,7 @@ pub(crate) async fn create(
     // An existing project with another source belongs to another repository.
     let is_changed = is_new || (project.source == *source && source.origin != Origin::Empty);
     if is_changed || is_at_place {
-        state.store.add_project_places(tenant, &project.id, &places).await?;
+        state.store.add_project_places(tenant, &project.id, &places.all()).await?;
     }
     if is_changed {
         notify_project_updated(state, tenant, &project);
@@ -113,14 +113,17 @@ pub(crate) async fn create(
     Ok(CreatedProject { project, is_elsewhere })
 }
 
-/// The project that has the first of these places.
-async fn find_at(state: &State, tenant: TenantId, places: &[String]) -> Result<Option<Project>, Error> {
-    for place in places {
-        if let Some(project) = state.store.find_project(tenant, place).await? {
+/// The project of a repository, else the one that is known in its directory, unless it is that of another repository.
+async fn find_at(state: &State, tenant: TenantId, places: &PlaceNames) -> Result<Option<Project>, Error> {
+    for identity in &places.identities {
+        if let Some(project) = state.store.find_project(tenant, identity).await? {
             return Ok(Some(project));
         }
     }
-    Ok(None)
+    let Some(directory) = &places.directory else { return Ok(None) };
+    let Some(project) = state.store.find_project(tenant, directory).await? else { return Ok(None) };
+    let known = state.store.list_project_identities(tenant, &project.id).await?;
+    Ok(Some(project).filter(|_| !places.contradict(&known)))
 }
 
 /// Replaces the source of a project's new sessions.
@@ -138,7 +141,7 @@ pub(crate) async fn set_source(
     let places = place.names(source)?;
     let project = state.store.set_project_source(tenant, id, source).await?;
     state.store.remove_project_places(tenant, id).await?;
-    state.store.add_project_places(tenant, id, &places).await?;
+    state.store.add_project_places(tenant, id, &places.all()).await?;
     notify_project_updated(state, tenant, &project);
     Ok(project)
 }

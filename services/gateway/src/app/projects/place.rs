@@ -1,16 +1,20 @@
 //! The places by which clients know a project, in addition to its name. A client of OpenCode names the absolute path of its directory; it finds
-//! the project of exactly this name, else the project whose source came from this directory or from one above it. The command line also knows the git
-//! remote of a directory, and finds the project whose source has the same one.
+//! the project of exactly this name, else the project whose source came from this directory or from one above it. The command line also knows the identity of
+//! a repository, which is its git remote, else its first commit, and finds the project of the same one, in whatever directory it is.
 
 use crate::ground::{error::Error, invalid::Invalid};
 use domain::{
     limits,
     session::{Origin, Source, repository_name},
+    text::is_object_id,
 };
 use store::tenant::projects::Surroundings;
 
 /// Longest URL of a remote; bytes. Beyond it: `directory_invalid`.
 const REMOTE_BYTES_MAX: usize = 2_048;
+
+/// What the name of a place begins with that is a first commit. A remote begins with its host, and a directory with a slash.
+const ROOT_COMMIT: &str = "commit:";
 
 /// Where a client has the repository of a project. Empty texts: unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,15 +23,49 @@ pub(crate) struct RepositoryLocation {
     pub(crate) directory: String,
     /// The URL of its git remote.
     pub(crate) remote: String,
+    /// The first commit of a repository without a remote.
+    pub(crate) root_commit: String,
+}
+
+/// The names of a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PlaceNames {
+    pub(super) directory: Option<String>,
+    /// The names of the repository, wherever it is.
+    pub(super) identities: Vec<String>,
+}
+
+impl PlaceNames {
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<String> {
+        self.directory.iter().chain(&self.identities).cloned().collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.directory.is_none() && self.identities.is_empty()
+    }
+
+    /// Whether a project with these identities, which was found by the directory, is that of another repository. A repository may have got its remote since it
+    /// was known by its first commit.
+    pub(super) fn contradict(&self, known: &[String]) -> bool {
+        let is_ours = known.iter().any(|identity| self.identities.contains(identity));
+        let has_remote = known.iter().any(|identity| !identity.starts_with(ROOT_COMMIT));
+        let is_root_commit = self.identities.iter().any(|identity| identity.starts_with(ROOT_COMMIT));
+        !self.identities.is_empty() && !known.is_empty() && !is_ours && (has_remote || is_root_commit)
+    }
 }
 
 impl RepositoryLocation {
-    /// The names of the place, the directory first. The URL of a source is a remote too.
+    /// The names of the place. The URL of a source is a remote too.
     ///
     /// # Errors
     /// `directory_invalid`.
-    pub(super) fn names(&self, source: &Source) -> Result<Vec<String>, Error> {
-        let Self { directory, remote } = self;
+    pub(super) fn names(&self, source: &Source) -> Result<PlaceNames, Error> {
+        let Self { directory, remote, root_commit } = self;
+        if !root_commit.is_empty() && !is_object_id(root_commit) {
+            let message = "root_commit must be the id of a commit: 40 or 64 lower-case hexadecimal digits";
+            return Err(Invalid::Directory.because(message));
+        }
         if !directory.is_empty() && !directory.starts_with('/') {
             return Err(Invalid::Directory.because("a directory must be an absolute path"));
         }
@@ -46,7 +84,11 @@ impl RepositoryLocation {
             Origin::Empty | Origin::Bundle(_) => None,
         };
         let directory = Some(directory.clone()).filter(|directory| !directory.is_empty());
-        Ok(directory.into_iter().chain(repository_name(remote)).chain(of_source).collect())
+        let mut identities: Vec<String> = repository_name(remote).into_iter().chain(of_source).collect();
+        if identities.is_empty() && !root_commit.is_empty() {
+            identities.push(format!("{ROOT_COMMIT}{root_commit}"));
+        }
+        Ok(PlaceNames { directory, identities })
     }
 }
 
@@ -133,20 +175,52 @@ mod tests {
         assert_eq!(surroundings("app/src"), None, "no path of a machine");
     }
 
-    #[test]
-    fn a_place_has_a_directory_and_remotes() {
-        let place = |directory: &str, remote: &str| RepositoryLocation {
+    fn location(directory: &str, remote: &str, root_commit: &str) -> RepositoryLocation {
+        RepositoryLocation {
             directory: directory.to_owned(),
             remote: remote.to_owned(),
-        };
+            root_commit: root_commit.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_place_has_a_directory_and_an_identity() {
         let source = Source { origin: Origin::GitUrl("https://b.org/x".to_owned()), ..Source::default() };
-        let names = place("/home/me/app", "git@a.org:x").names(&source).unwrap();
-        assert_eq!(names, ["/home/me/app", "a.org/x", "b.org/x"]);
-        assert_eq!(RepositoryLocation::default().names(&Source::default()).unwrap(), Vec::<String>::new());
-        for wrong in
-            [place("app", ""), place(&"/".repeat(300), ""), place("/a\0", ""), place("", &"x".repeat(3_000))]
-        {
+        let commit = "ab".repeat(20);
+        let names = |location: RepositoryLocation, source: &Source| location.names(source).unwrap().all();
+        let all = names(location("/home/me/app", "git@a.org:x", ""), &source);
+        assert_eq!(all, ["/home/me/app", "a.org/x", "b.org/x"]);
+        let local = names(location("/home/me/app", "/srv/x", &commit), &Source::default());
+        assert_eq!(local, ["/home/me/app", &format!("commit:{commit}")]);
+        let known = names(location("", "git@a.org:x", &commit), &Source::default());
+        assert_eq!(known, ["a.org/x"], "a remote says more");
+        assert!(RepositoryLocation::default().names(&Source::default()).unwrap().is_empty());
+        for wrong in [
+            location("app", "", ""),
+            location(&"/".repeat(300), "", ""),
+            location("/a\0", "", ""),
+            location("", &"x".repeat(3_000), ""),
+            location("", "", "HEAD"),
+        ] {
             assert_eq!(wrong.names(&Source::default()).unwrap_err().code(), "directory_invalid");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_not_enough_if_another_repository_was_there() {
+        let (one, other) = (format!("commit:{}", "1".repeat(40)), format!("commit:{}", "2".repeat(40)));
+        for (ours, known, want) in [
+            (&["a.org/x"][..], &["a.org/y"][..], true),
+            (&["a.org/x"], &["a.org/y", "a.org/x"], false),
+            (&["a.org/x"], &[&one], false),
+            (&[&one], &[&other], true),
+            (&[&one], &["a.org/x"], true),
+            (&["a.org/x"], &[], false),
+            (&[], &["a.org/x"], false),
+        ] {
+            let texts = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+            let names = PlaceNames { directory: Some("/d".to_owned()), identities: texts(ours) };
+            assert_eq!(names.contradict(&texts(known)), want, "{ours:?} {known:?}");
         }
     }
 }
