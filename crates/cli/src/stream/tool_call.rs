@@ -30,7 +30,11 @@ pub(crate) fn subtask(state: &Value) -> String {
     let calls = calls.map(Vec::as_slice).unwrap_or_default();
     let last = calls.last().filter(|_| state["status"] == "running").map(|call| text_of(&call["tool"]));
     let last = last.map(|tool| format!(", now {tool}")).unwrap_or_default();
-    let calls = if calls.is_empty() { String::new() } else { format!(", {} calls{last}", calls.len()) };
+    let calls = match calls.len() {
+        0 => String::new(),
+        1 => format!(", 1 call{last}"),
+        count => format!(", {count} calls{last}"),
+    };
     one_line(&format!("  ({session}{calls})"), SUBTASK_CHARS)
 }
 

@@ -16,8 +16,12 @@ const LESS: &str = "less -FRX";
 pub(crate) struct Pager(String);
 
 impl Pager {
-    /// The pager of the person: `FLOTILLA_PAGER`, else `PAGER`, else `less` if it is installed.
+    /// The pager of the person: `FLOTILLA_PAGER`, else `PAGER`, else `less` if it is installed. None with `TERM=dumb`.
     pub(crate) fn of_environment() -> Option<Self> {
+        // A terminal that cannot move its cursor, such as that of an editor or a build machine.
+        if env::var_os("TERM").is_some_and(|name| name == "dumb") {
+            return None;
+        }
         let chosen = ["FLOTILLA_PAGER", "PAGER"].into_iter().find_map(|name| env::var(name).ok());
         Self::choose(chosen, || local::programs::find("less").is_some())
     }

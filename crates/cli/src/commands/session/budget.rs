@@ -3,7 +3,7 @@
 use crate::{
     client::{Client, call},
     exit::Exit,
-    terminal::output::Output,
+    terminal::{output::Output, show},
 };
 use anyhow::Result;
 use domain::money::UsdPicos;
@@ -14,7 +14,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 pub(crate) struct BudgetArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// The new limit in dollars for the session and its subtasks together, or `none`. Work that waits for the budget then
     /// continues. If omitted: show the current limit.
     #[arg(value_parser = parse)]
@@ -79,7 +79,7 @@ pub(super) async fn load(client: &Client, session_id: &str) -> Result<Budget> {
 
 /// Formats a budget: "spent $1.2500 of $2.0000, $1.0000 of it without subtasks".
 pub(super) fn sentence(budget: Budget) -> String {
-    let dollars = |picos: i64| format!("${:.4}", UsdPicos(picos).dollars());
+    let dollars = show::dollars;
     let Budget { spent_usd_picos: spent, max_usd_picos: max, session_spent_usd_picos: own } = budget;
     let limit = if max == 0 { ", no limit".to_owned() } else { format!(" of {}", dollars(max)) };
     let of_session =
