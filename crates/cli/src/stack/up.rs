@@ -2,10 +2,12 @@
 //! processes, which it supervises until it must stop.
 
 mod child;
+mod port;
 mod provider;
 mod report;
 mod service;
 mod supervise;
+mod waits;
 mod walls;
 
 use crate::{
@@ -50,7 +52,7 @@ pub(crate) struct UpArgs {
     /// Name of the tenant to create.
     #[arg(long, default_value = "dev")]
     tenant: String,
-    /// Address of the gateway; default: a free port on this machine only.
+    /// Address of the gateway; default: the last port of this data directory, else a free one, on this machine only.
     #[arg(long, env = "FLOTILLA_GATEWAY_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: std::net::SocketAddr,
     /// Script of the built-in model; default: the demo's. Only used when no provider is configured.
@@ -104,7 +106,10 @@ pub(crate) async fn run(arguments: UpArgs, output: &Output, data: Option<PathBuf
     let mut children = Vec::new();
     // The servers take the longest to start, and these two services need none of them.
     let (servers, helpers) = tokio::join!(
-        local::stack::start(&paths.data, local::options::Options::default()),
+        waits::note_long(
+            "Postgres, Redis and NATS",
+            local::stack::start(&paths.data, local::options::Options::default())
+        ),
         unless_asked(&shutdown, start_helpers(&arguments, &paths, &mut children)),
     );
     let servers = match servers.context("start Postgres, Redis and NATS") {
@@ -208,11 +213,14 @@ async fn begin(
         Some(key) => key.expose().clone(),
         None => service::secret(&paths.data, service::OPERATOR_KEY)?,
     };
-    let reach = service::Reach { listen: arguments.listen, operator_key: &operator_key };
+    let listen = port::choose(&paths.data, arguments.listen);
+    let reach = service::Reach { listen, operator_key: &operator_key };
     let gateway = service::gateway(paths, &backends, &reach, &models.names);
     let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
+    let gateway_url = addresses.pop().unwrap_or_default();
+    port::keep(&paths.data, &gateway_url)?;
     Ok(Stack {
-        gateway_url: addresses.pop().unwrap_or_default(),
+        gateway_url,
         admin_urls: BTreeMap::new(),
         tenant: arguments.tenant.clone(),
         tenant_id: bootstrap.tenant_id,
@@ -277,10 +285,7 @@ async fn announce_and_watch(
     }
     announce(ready, &file)?;
     let context = add_context(data);
-    if !output.is_json() {
-        output.write(&report::welcome(ready, context.as_deref(), output.paint()))?;
-    }
-    output.json(&ready.to_json()?)?;
+    report::print(output, ready, context.as_deref(), "Ctrl-C stops everything.")?;
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
     let supervised = processes.into_iter().map(|process| Box::pin(supervise(process, sender.clone())));
     let mut supervised = std::pin::pin!(futures::future::join_all(supervised));

@@ -1,16 +1,23 @@
 //! One service as a child process: start, wait until ready, restart at the same address, stop.
 
-use super::service::Spec;
+use super::{service::Spec, waits};
 use crate::terminal::output;
 use anyhow::{Context as _, Result, bail};
 use chassis::ready::Ready;
 use nix::sys::signal::Signal;
-use std::{fs, path::Path, process::Stdio, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 use tokio::process::Command;
 
 /// Time that one service of `flotilla up` has to become ready; milliseconds.
 const UP_READY_MS: u64 = 60_000;
 
+/// Time after which a person wonders what the start waits for.
+const TELLS_AFTER: Duration = Duration::from_secs(2);
 /// Poll interval while a service starts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -70,16 +77,24 @@ impl Child {
 
     async fn ready_or_ended(&mut self) -> Result<Ready> {
         let client = chassis::http::client()?;
+        // Tells once what a long start waits for.
+        let mut tells_at = Some(Instant::now() + TELLS_AFTER);
         loop {
+            let mut lacking = String::new();
             if let Some(status) = self.process.try_wait().context("supervise it")? {
                 bail!("ended ({status})");
             }
             if let Ok(json) = fs::read(&self.spec.ready_file) {
                 let ready: Ready = serde_json::from_slice(&json).context("wrote an invalid ready file")?;
-                let answer = client.get(format!("{}/readyz", ready.admin_url)).send().await;
-                if answer.is_ok_and(|answer| answer.status().is_success()) {
-                    return Ok(ready);
+                match client.get(format!("{}/readyz", ready.admin_url)).send().await {
+                    Ok(answer) if answer.status().is_success() => return Ok(ready),
+                    Ok(answer) => lacking = waits::lacking(&answer.text().await.unwrap_or_default()),
+                    Err(_) => {}
                 }
+            }
+            if tells_at.take_if(|at| *at <= Instant::now()).is_some() {
+                let why = if lacking.is_empty() { String::new() } else { format!(" ({lacking})") };
+                output::note(&format!("waiting for {} …{why}", self.spec.name));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

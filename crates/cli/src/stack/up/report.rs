@@ -1,11 +1,23 @@
 //! The text that `flotilla up` prints when everything is ready.
 
-use crate::{stack::running::Stack, terminal::paint::Paint};
+use crate::{
+    stack::running::Stack,
+    terminal::{output::Output, paint::Paint},
+};
+use anyhow::Result;
 use std::{env, path::Path};
 
-/// Returns the text for people; the stack's JSON follows it as the last line. The context is that by which commands in other
-/// directories find the stack.
-pub(super) fn welcome(stack: &Stack, context: Option<&str>, paint: Paint) -> String {
+/// Tells that the stack is ready: a text for people, and as the last line an object for programs, which has the key of the tenant. The context is that by
+/// which commands in other directories find the stack; `ending` says how it is stopped.
+pub(super) fn print(output: &Output, stack: &Stack, context: Option<&str>, ending: &str) -> Result<()> {
+    if !output.is_json() {
+        output.write(&welcome(stack, context, output.paint()))?;
+        output.line(&format!("{ending}\n"))?;
+    }
+    if output.is_terminal() { Ok(()) } else { output.json(&stack.to_json()?) }
+}
+
+fn welcome(stack: &Stack, context: Option<&str>, paint: Paint) -> String {
     let mut text = format!("\n{}\n\n", paint.bold("Flotilla is up."));
     let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<9} {value}\n"));
     row("gateway", &stack.gateway_url);
@@ -25,7 +37,7 @@ pub(super) fn welcome(stack: &Stack, context: Option<&str>, paint: Paint) -> Str
     if let Some(dir) = dir_not_in_path() {
         text.push_str(&format!("  export PATH=\"{dir}:$PATH\"\n"));
     }
-    text.push_str("  flotilla run \"fix the failing tests\"      in one of your repositories\n\nCtrl-C stops everything.\n\n");
+    text.push_str("  flotilla run \"fix the failing tests\"      in one of your repositories\n\n");
     text
 }
 
