@@ -23,6 +23,7 @@ use std::{
     io::{BufRead as _, IsTerminal as _, Read as _},
     path::Path,
 };
+use tonic::transport::Uri;
 
 /// Longest API key that is read from a terminal or a pipe, in bytes. The rest is not read.
 const KEY_BYTES_MAX: u64 = 4096;
@@ -62,7 +63,7 @@ pub(crate) struct LoginArgs {
     /// The gateway's address. The key is --api-key, FLOTILLA_API_KEY, typed, or a line of standard input.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     gateway: String,
-    /// The context's name; default: the gateway's host.
+    /// The context's name; default: the gateway's host, and its port if it has one.
     #[arg(long)]
     name: Option<String>,
 }
@@ -158,8 +159,18 @@ pub(crate) async fn login(connection: &Connection, output: &Output, arguments: L
     let LoginArgs { gateway: url, name } = arguments;
     let uri = parse_url(&url)?;
     let host = uri.host().unwrap_or_default();
-    let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']).to_owned());
+    let is_named = name.is_some();
+    let name = name.unwrap_or_else(|| default_name(&uri));
     let directory = contexts::directory()?;
+    if let Some(other) = contexts::load(&directory)?.contexts.get(&name).and_then(|known| taken(known, &url))
+    {
+        if !is_named {
+            bail!(
+                "the context {name} is {other}; choose another name with --name, or replace it with --name {name}"
+            );
+        }
+        output.note(&format!("the context {name} was {other}"));
+    }
     if uri.scheme_str() == Some("http") && !is_this_machine(host) {
         output.note(
             "warning: the address begins with http, so the API key crosses the network without encryption",
@@ -180,6 +191,20 @@ pub(crate) async fn login(connection: &Connection, output: &Output, arguments: L
     })?;
     output.result(&format!("{name} is the current context"), &object)?;
     Ok(Exit::Done)
+}
+
+/// The name of a context without one: the host, and the port if the address has one.
+fn default_name(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    uri.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// What a context is, if it is not this gateway.
+fn taken(known: &Context, url: &str) -> Option<String> {
+    match known {
+        Context::Gateway { url: other, .. } => (other != url).then(|| other.clone()),
+        Context::Stack { data } => Some(format!("the stack in {}", data.display())),
+    }
 }
 
 pub(crate) fn login_json(name: &str, url: &str) -> Value {
@@ -208,6 +233,27 @@ fn read_key(connection: &Connection) -> Result<Secret<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gateways_of_one_host_have_different_names_and_do_not_replace_each_other() {
+        let name = |url: &str| parse_url(url).map(|uri| default_name(&uri)).unwrap_or_default();
+        let urls = [
+            "http://127.0.0.1:4096",
+            "http://127.0.0.1:4097/",
+            "https://flotilla.example.com",
+            "http://[::1]:80",
+        ];
+        assert_eq!(urls.map(name), ["127.0.0.1:4096", "127.0.0.1:4097", "flotilla.example.com", "::1:80"]);
+        let gateway = Context::Gateway {
+            url: "http://h:1".to_owned(),
+            api_key: Secret::default(),
+            operator_key: Secret::default(),
+        };
+        assert_eq!(taken(&gateway, "http://h:1"), None);
+        assert_eq!(taken(&gateway, "http://h:2").as_deref(), Some("http://h:1"));
+        let stack = Context::Stack { data: "/data".into() };
+        assert_eq!(taken(&stack, "http://h:1").as_deref(), Some("the stack in /data"));
+    }
 
     #[test]
     fn only_the_context_in_use_has_a_star() {
