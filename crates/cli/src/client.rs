@@ -3,6 +3,7 @@
 use crate::{
     exit::{GatewayLoss, coded},
     stack::target::{self, Connection, Target},
+    terminal::output::Output,
 };
 use anyhow::{Context as _, Result};
 use chassis::secret::Secret;
@@ -78,15 +79,19 @@ pub(crate) struct Client {
 
 impl Client {
     /// Finds the gateway and the key. The connection is made with the first call.
-    pub(crate) fn open(connection: &Connection) -> Result<Self> {
-        let target = target::choose(connection)?;
+    pub(crate) fn open(connection: &Connection, output: &Output) -> Result<Self> {
+        let target = choose(connection, output)?;
         Self::with_key(&target, &target.api_key, "--api-key or FLOTILLA_API_KEY")
     }
 
     /// Like [`Client::open`], with the operator's key: for calls that cross tenants.
-    pub(crate) fn open_as_operator(connection: &Connection, key: Option<&Secret<String>>) -> Result<Self> {
-        let target = target::choose(connection)?;
-        let key = key.unwrap_or(&target.operator_key);
+    pub(crate) fn open_as_operator(
+        connection: &Connection,
+        output: &Output,
+        key: Option<&Secret<String>>,
+    ) -> Result<Self> {
+        let target = choose(connection, output)?;
+        let key = connection.operator_key(&target, key);
         Self::with_key(&target, key, "--operator-key or FLOTILLA_OPERATOR_KEY")
     }
 
@@ -171,6 +176,17 @@ impl Client {
     pub(crate) fn permissions(&self) -> PermissionServiceClient<Authorized> {
         PermissionServiceClient::new(self.authorized())
     }
+}
+
+/// Chooses the gateway, and says so if nobody did.
+fn choose(connection: &Connection, output: &Output) -> Result<Target> {
+    let target = target::choose(connection)?;
+    if let (true, Some(name)) = (target.is_only_one, &target.context) {
+        output.note(&format!(
+            "using the context {name}, the only one; `flotilla context use {name}` makes it the current one"
+        ));
+    }
+    Ok(target)
 }
 
 /// Reads the address of a gateway.

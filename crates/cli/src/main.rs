@@ -265,7 +265,9 @@ fn parse(words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
     }
-    Cli::from_arg_matches(&matches)
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.connection.note_flags(&matches);
+    Ok(cli)
 }
 
 async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
@@ -274,16 +276,16 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         Command::Service(command) => return serve(command).await,
         Command::Up(arguments) => up::run(*arguments, output, connection.data).await?,
         Command::Admin(arguments) => {
-            let client = arguments.operator.open(&connection)?;
+            let client = arguments.operator.open(&connection, output)?;
             admin::run(&client, output, arguments).await?
         }
         Command::Key(arguments) => key::run(&connection, output, arguments).await?,
         Command::Tenants(arguments) => {
-            let client = arguments.operator.open(&connection)?;
+            let client = arguments.operator.open(&connection, output)?;
             tenant::run(&client, output, arguments).await?
         }
         Command::Config(arguments) if arguments.is_remote() => {
-            config::run(&Client::open(&connection)?, output, arguments).await?
+            config::run(&Client::open(&connection, output)?, output, arguments).await?
         }
         Command::Config(arguments) => config::run_here(output, &arguments)?,
         Command::Context(arguments) => context::run(&connection, output, arguments)?,
@@ -299,7 +301,7 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
             environment::run_here(output, &arguments)?
         }
         Command::Tenant(command) => {
-            let client = Client::open(&connection);
+            let client = Client::open(&connection, output);
             // The last line of these commands says how they ended, also if they cannot begin.
             let client = match &command {
                 TenantCommand::Run(_)

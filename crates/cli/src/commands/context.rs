@@ -270,6 +270,7 @@ mod tests {
             operator_key: Secret::default(),
             source: String::new(),
             context: context.map(str::to_owned),
+            is_only_one: false,
         };
         let used = |context: Option<&str>, name: &str, entry: &Context| {
             is_used(&chosen(context), name, entry, Some(url))

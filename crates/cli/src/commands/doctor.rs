@@ -67,7 +67,7 @@ pub(crate) async fn run(connection: &Connection, output: &Output) -> Result<Exit
 async fn check_gateway(connection: &Connection, output: &Output) -> Result<()> {
     let target = target::choose(connection);
     let probe = async {
-        let client = Client::open(connection)?;
+        let client = Client::open(connection, output)?;
         let page = Some(Page { limit: 1, cursor: String::new() });
         call("list projects", || async {
             client.projects().list_projects(ListProjectsRequest { page: page.clone() }).await

@@ -88,18 +88,18 @@ struct KeyOwner {
 }
 
 impl KeyOwner {
-    async fn of(connection: &Connection, arguments: &KeyArgs) -> Result<Self> {
+    async fn of(connection: &Connection, output: &Output, arguments: &KeyArgs) -> Result<Self> {
         let Some(named) = &arguments.tenant else {
-            return Ok(Self { client: Client::open(connection)?, tenant_id: String::new() });
+            return Ok(Self { client: Client::open(connection, output)?, tenant_id: String::new() });
         };
-        let client = arguments.operator.open(connection)?;
+        let client = arguments.operator.open(connection, output)?;
         let tenant_id = tenant::get(&client, named).await?.id;
         Ok(Self { client, tenant_id })
     }
 }
 
 pub(crate) async fn run(connection: &Connection, output: &Output, arguments: KeyArgs) -> Result<Exit> {
-    let owner = KeyOwner::of(connection, &arguments).await?;
+    let owner = KeyOwner::of(connection, output, &arguments).await?;
     match arguments.command {
         KeyCommand::Create { name, role } => create(&owner, output, name, role).await?,
         KeyCommand::Ls { all } => {

@@ -28,8 +28,8 @@ pub(crate) struct OperatorArgs {
 
 impl OperatorArgs {
     /// Opens a client with the operator's key.
-    pub(crate) fn open(&self, connection: &Connection) -> Result<Client> {
-        Client::open_as_operator(connection, self.operator_key.as_ref())
+    pub(crate) fn open(&self, connection: &Connection, output: &Output) -> Result<Client> {
+        Client::open_as_operator(connection, output, self.operator_key.as_ref())
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use chassis::secret::Secret;
+use clap::{ArgMatches, parser::ValueSource};
 use std::{
     env,
     path::{Path, PathBuf},
@@ -16,6 +17,7 @@ use std::{
 
 /// The flags that choose a gateway and a key.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection and output")]
 pub(crate) struct Connection {
     /// The gateway's address; default: that of the context.
     #[arg(long, env = "FLOTILLA_URL", value_name = "URL", global = true)]
@@ -29,10 +31,19 @@ pub(crate) struct Connection {
     /// The data directory of a stack on this machine; default for `up`: ./.flotilla.
     #[arg(long, env = "FLOTILLA_DATA", value_name = "DIRECTORY", global = true)]
     pub data: Option<PathBuf>,
+    /// The settings that a person gave as flags; the others come from the environment.
+    #[arg(skip)]
+    pub given: Vec<&'static str>,
 }
 
 /// The flags of [`Connection`].
-pub(crate) const FLAGS: [&str; 4] = ["url", "api_key", "context", "data"];
+pub(crate) const FLAGS: [&str; 4] = [URL, API_KEY, CONTEXT, DATA];
+const URL: &str = "url";
+const API_KEY: &str = "api_key";
+const CONTEXT: &str = "context";
+const DATA: &str = "data";
+/// The flag of the commands of operators.
+const OPERATOR_KEY: &str = "operator_key";
 
 /// The code of an error that says that there is no gateway to call.
 const GATEWAY_MISSING: &str = "gateway_missing";
@@ -47,6 +58,75 @@ pub(crate) struct Target {
     pub(crate) source: String,
     /// The context that it comes from; none for an address and for the stack of a directory.
     pub(crate) context: Option<String>,
+    /// Nobody chose it: it is the only context that can be used.
+    pub(crate) is_only_one: bool,
+}
+
+/// What names a gateway.
+#[derive(Debug, Clone, Copy)]
+enum Choice<'a> {
+    Url(&'a str),
+    Context(&'a str),
+    Data(&'a Path),
+    /// Nothing does.
+    Nearest,
+}
+
+impl Connection {
+    /// Notes which settings are flags.
+    pub(crate) fn note_flags(&mut self, matches: &ArgMatches) {
+        // The innermost command knows the common flags, wherever they stand, and its own.
+        let mut command = matches;
+        while let Some((_, inner)) = command.subcommand() {
+            command = inner;
+        }
+        let is_flag = |name: &&str| {
+            command.try_contains_id(name).unwrap_or_default()
+                && command.value_source(name) == Some(ValueSource::CommandLine)
+        };
+        self.given = FLAGS.into_iter().chain([OPERATOR_KEY]).filter(is_flag).collect();
+    }
+
+    /// What names the gateway: the flag, else a variable. No variable counts beside a flag.
+    ///
+    /// # Errors
+    /// `usage`: two flags, or two variables, name different gateways.
+    fn choice(&self) -> Result<Choice<'_>> {
+        let named = [
+            (URL, self.url.as_deref().map(Choice::Url)),
+            (CONTEXT, self.context.as_deref().map(Choice::Context)),
+            (DATA, self.data.as_deref().map(Choice::Data)),
+        ];
+        let named = named.into_iter().filter_map(|(flag, choice)| Some((flag, choice?)));
+        let (flags, variables): (Vec<_>, Vec<_>) = named.partition(|(flag, _)| self.given.contains(flag));
+        match (&flags[..], &variables[..]) {
+            ([(first, _), (second, _), ..], _) => {
+                Err(coded(USAGE, format!("--{first} and --{second} name two gateways; give one")))
+            }
+            ([], [(URL, _), (CONTEXT, _), ..]) => Err(coded(
+                USAGE,
+                "FLOTILLA_URL and FLOTILLA_CONTEXT name two gateways; unset one, or give --url or --context",
+            )),
+            ([(_, choice)], _) | ([], [(_, choice), ..]) => Ok(*choice),
+            ([], []) => Ok(Choice::Nearest),
+        }
+    }
+
+    /// Whether a key that a person gave with `flag`, or with its variable, replaces that of the chosen gateway. A variable does not, if a flag chose a
+    /// gateway that has a key: the variable is meant for another one.
+    fn replaces(&self, flag: &str, key: &Secret<String>) -> bool {
+        let is_chosen = [URL, CONTEXT, DATA].iter().any(|flag| self.given.contains(flag));
+        self.given.contains(&flag) || !is_chosen || key.expose().is_empty()
+    }
+
+    /// The operator's key for a gateway; `given`: that of the flag or the variable.
+    pub(crate) fn operator_key<'a>(
+        &self,
+        target: &'a Target,
+        given: Option<&'a Secret<String>>,
+    ) -> &'a Secret<String> {
+        given.filter(|_| self.replaces(OPERATOR_KEY, &target.operator_key)).unwrap_or(&target.operator_key)
+    }
 }
 
 /// The directories in which commands look for stacks and contexts.
@@ -57,11 +137,11 @@ struct Places<'a> {
     configuration: Option<&'a Path>,
 }
 
-/// Chooses the gateway: `--url`, else `--context`, else `--data`, else the stack of the current directory or of one above, else the
-/// current context, else the only context that can be used.
+/// Chooses the gateway: by the flag `--url`, `--context` or `--data`, else by their variables in this order, else the stack of the current directory or of
+/// one above, else the current context, else the only context that can be used.
 ///
 /// # Errors
-/// A sentence that says what to do, if there is no gateway or the flags contradict each other.
+/// A sentence that says what to do, if there is no gateway or two are named.
 pub(crate) fn choose(connection: &Connection) -> Result<Target> {
     let here = env::current_dir().context("read the current directory")?;
     let configuration = contexts::directory().ok();
@@ -69,40 +149,32 @@ pub(crate) fn choose(connection: &Connection) -> Result<Target> {
 }
 
 fn choose_at(connection: &Connection, places: &Places<'_>) -> Result<Target> {
-    let Connection { url, api_key, context, data } = connection;
-    let mut target = match (url, context, data) {
-        (Some(_), Some(_), _) => {
-            let message =
-                "--url and --context (or FLOTILLA_URL and FLOTILLA_CONTEXT) name two gateways; give one";
-            return Err(coded(USAGE, message));
-        }
+    let mut target = match connection.choice()? {
         // The keys of a context never go to another address.
-        (Some(url), None, _) => Target {
-            url: url.clone(),
+        Choice::Url(url) => Target {
+            url: url.to_owned(),
             api_key: Secret::default(),
             operator_key: Secret::default(),
-            source: origin_of(url).to_owned(),
+            source: if connection.given.contains(&URL) { "--url" } else { "FLOTILLA_URL" }.to_owned(),
             context: None,
+            is_only_one: false,
         },
-        (None, Some(name), _) => named(name, places)?,
-        (None, None, Some(data)) => match running::read(data)? {
+        Choice::Context(name) => named(name, places)?,
+        Choice::Data(data) => match running::read(data)? {
             Some(stack) => of_stack(stack, data.display().to_string()),
             None => {
                 let message = format!("no stack runs in {}; `flotilla up` starts one", data.display());
                 return Err(coded(GATEWAY_MISSING, message));
             }
         },
-        (None, None, None) => nearest(places)?,
+        Choice::Nearest => nearest(places)?,
     };
-    if let Some(key) = api_key {
+    if let Some(key) = &connection.api_key
+        && connection.replaces(API_KEY, &target.api_key)
+    {
         target.api_key = key.clone();
     }
     Ok(target)
-}
-
-/// Says which of the two gave the address: the flag or the variable.
-fn origin_of(url: &str) -> &'static str {
-    if env::var_os("FLOTILLA_URL").is_some_and(|value| value == url) { "FLOTILLA_URL" } else { "--url" }
 }
 
 fn named(name: &str, places: &Places<'_>) -> Result<Target> {
@@ -142,7 +214,7 @@ fn nearest(places: &Places<'_>) -> Result<Target> {
             GATEWAY_MISSING,
             "no gateway found; start one with `flotilla up`, use one with `flotilla login URL`, or set FLOTILLA_URL and FLOTILLA_API_KEY",
         )),
-        1 => Ok(usable.remove(0)),
+        1 => Ok(Target { is_only_one: true, ..usable.remove(0) }),
         _ => Err(coded(
             GATEWAY_MISSING,
             "there are several contexts and none is current; `flotilla context use NAME` chooses one",
@@ -163,6 +235,7 @@ pub(crate) fn of_context(name: &str, context: &Context) -> Result<Option<Target>
             operator_key: operator_key.clone(),
             source,
             context: name,
+            is_only_one: false,
         }),
     })
 }
@@ -170,7 +243,7 @@ pub(crate) fn of_context(name: &str, context: &Context) -> Result<Option<Target>
 fn of_stack(stack: Stack, source: String) -> Target {
     let Stack { gateway_url: url, api_key, operator_key, .. } = stack;
     let (api_key, operator_key) = (Secret::new(api_key), Secret::new(operator_key));
-    Target { url, api_key, operator_key, source, context: None }
+    Target { url, api_key, operator_key, source, context: None, is_only_one: false }
 }
 
 #[cfg(test)]
@@ -228,8 +301,10 @@ mod tests {
         change(&|contexts| contexts.set("work", remote("http://work")).unwrap());
         change(&|contexts| contexts.current = None);
         assert_eq!(url(&plain).unwrap(), "http://work", "the only one");
+        assert!(choose_at(&plain, &places).unwrap().is_only_one, "nobody chose it");
         change(&|contexts| contexts.set("home", remote("http://home")).unwrap());
         assert_eq!(url(&plain).unwrap(), "http://home", "the first that is set is current");
+        assert!(!choose_at(&plain, &places).unwrap().is_only_one);
         change(&|contexts| contexts.current = None);
         assert!(error(&plain).contains("flotilla context use"), "{}", error(&plain));
         change(&|contexts| contexts.current = Some("work".to_owned()));
@@ -243,9 +318,8 @@ mod tests {
         let other = Connection { url: Some("http://other".to_owned()), ..Connection::default() };
         let target = choose_at(&other, &places).unwrap();
         assert_eq!(target.api_key.expose(), "", "no key of a context goes to another address");
-        assert_eq!((target.source.as_str(), target.context), ("--url", None));
+        assert_eq!((target.source.as_str(), target.context), ("FLOTILLA_URL", None));
         assert_eq!(choose_at(&home, &places).unwrap().context.as_deref(), Some("home"));
-        assert!(error(&Connection { context: Some("home".to_owned()), ..other }).contains("two gateways"));
         let named = Connection { data: Some(data.clone()), ..Connection::default() };
         assert_eq!(url(&named).unwrap(), "http://near");
         let with_key = Connection { api_key: Some(Secret::new("mine".to_owned())), ..named.clone() };
@@ -259,5 +333,54 @@ mod tests {
             contexts.current = Some(contexts.set_stack(&data, |_| true).unwrap());
         });
         assert!(error(&plain).contains("flotilla up --data"), "{}", error(&plain));
+    }
+
+    #[test]
+    fn a_flag_beats_every_variable() {
+        let dir = tempfile::tempdir().unwrap();
+        let (configuration, data) = (dir.path().join("configuration"), dir.path().join("data"));
+        contexts::change(&configuration, |contexts| contexts.set("home", remote("http://home"))).unwrap();
+        put_stack(&data, "http://near", std::process::id());
+        let places = Places { here: dir.path(), configuration: Some(&configuration) };
+        let all = |given: &[&'static str]| Connection {
+            url: Some("http://other".to_owned()),
+            api_key: Some(Secret::new("mine".to_owned())),
+            context: Some("home".to_owned()),
+            data: Some(data.clone()),
+            given: given.to_vec(),
+        };
+        for (given, url, key, operator_key) in [
+            (&[URL][..], "http://other", "mine", "mine"),
+            // A key of the environment is for another gateway.
+            (&[CONTEXT], "http://home", "key of http://home", "mine"),
+            (&[DATA], "http://near", "key of http://near", "operator of http://near"),
+            (&[DATA, API_KEY], "http://near", "mine", "operator of http://near"),
+            (&[DATA, OPERATOR_KEY], "http://near", "key of http://near", "mine"),
+        ] {
+            let (connection, mine) = (all(given), Secret::new("mine".to_owned()));
+            let target = choose_at(&connection, &places).unwrap();
+            let operator = connection.operator_key(&target, Some(&mine)).expose();
+            let chosen = (target.url.as_str(), target.api_key.expose().as_str(), operator.as_str());
+            assert_eq!(chosen, (url, key, operator_key), "{given:?}");
+        }
+        let error = |given: &[&'static str]| choose_at(&all(given), &places).unwrap_err().to_string();
+        assert!(
+            error(&[]).starts_with("FLOTILLA_URL and FLOTILLA_CONTEXT name two gateways"),
+            "{}",
+            error(&[])
+        );
+        assert_eq!(error(&[URL, DATA]), "--url and --data name two gateways; give one");
+        assert_eq!(error(&[CONTEXT, DATA]), "--context and --data name two gateways; give one");
+    }
+
+    #[test]
+    fn the_flags_of_a_line_are_told_from_the_environment_wherever_they_stand() {
+        for words in [&["flotilla", "--data", "d", "ls"][..], &["flotilla", "env", "ls", "--data=d"]] {
+            let cli = crate::parse(words.iter().map(Into::into)).unwrap();
+            assert_eq!(cli.connection.given, [DATA], "{words:?}");
+        }
+        let words = ["flotilla", "admin", "queue", "--operator-key", "k", "--context", "c"];
+        let cli = crate::parse(words.into_iter().map(Into::into)).unwrap();
+        assert_eq!(cli.connection.given, [CONTEXT, OPERATOR_KEY]);
     }
 }
