@@ -12,5 +12,6 @@ mod piped;
 pub(crate) mod prompt;
 pub(crate) mod pty;
 pub(crate) mod push;
+mod rules;
 pub(crate) mod sessions;
 pub(crate) mod watch;

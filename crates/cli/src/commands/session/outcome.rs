@@ -26,8 +26,15 @@ impl Outcome {
         Self { exit: Exit::Usage, word, code, message: exit::sentence(error) }
     }
 
+    /// The end of a command that was interrupted before there was a turn.
+    pub(super) fn of_interruption(message: String) -> Self {
+        let (word, code) = ("unknown".to_owned(), Some("interrupted".to_owned()));
+        Self { exit: Exit::Interrupted, word, code, message: Some(message) }
+    }
+
     fn status(&self) -> &'static str {
         match self.exit {
+            Exit::Interrupted if self.word == "unknown" => "error",
             // The turn of a command is done, whatever its code is.
             Exit::Done | Exit::Program(_) => "idle",
             Exit::Failed | Exit::Usage if self.word == "aborted" => "aborted",
@@ -69,6 +76,7 @@ mod tests {
             (Exit::Budget, "budget", "waiting"),
             (Exit::StillRunning, "running", "running"),
             (Exit::Interrupted, "running", "running"),
+            (Exit::Interrupted, "unknown", "error"),
             (Exit::Usage, "unknown", "error"),
             (Exit::Usage, "aborted", "aborted"),
             (Exit::Program(3), "done", "idle"),

@@ -7,8 +7,10 @@ use crate::{
             attach::AttachArgs,
             budget,
             opening::{OpenedProject, open_project, open_repository},
-            outcome::failed,
-            piped, watch,
+            outcome::{Outcome, failed},
+            piped,
+            rules::{self, RuleSubject},
+            watch,
         },
         worktree,
     },
@@ -49,11 +51,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Class::Interactive)]
     class: Class,
     /// Ask before a tool is used: its name, or NAME:PATTERN for a command, a path or an agent. May be repeated.
-    #[arg(long, value_name = "TOOL[:PATTERN]")]
-    ask: Vec<String>,
+    #[arg(long, value_name = "TOOL[:PATTERN]", value_parser = rules::parse)]
+    ask: Vec<RuleSubject>,
     /// Never use a tool; same syntax as --ask. May be repeated.
-    #[arg(long, value_name = "TOOL[:PATTERN]")]
-    deny: Vec<String>,
+    #[arg(long, value_name = "TOOL[:PATTERN]", value_parser = rules::parse)]
+    deny: Vec<RuleSubject>,
     /// Common budget of the session and its subtasks, in dollars. When it is spent, they wait for `flotilla budget`.
     #[arg(long, value_name = "DOLLARS", value_parser = budget::parse)]
     budget: Option<budget::Max>,
@@ -156,8 +158,12 @@ impl CommandLimit {
 
 /// Creates a session for a repository and sends its first prompt.
 pub(crate) async fn run(client: &Client, output: &Output, arguments: RunArgs) -> Result<Exit> {
-    let (session_id, prompt) =
-        start(client, output, &arguments).await.map_err(|error| failed(output, None, error))?;
+    // Git ends with Ctrl-C too, and what was packed so far is removed.
+    let started = tokio::select! {
+        started = start(client, output, &arguments) => started,
+        _ = tokio::signal::ctrl_c() => return interrupted(output),
+    };
+    let (session_id, prompt) = started.map_err(|error| failed(output, None, error))?;
     let accepted = accept(client, &session_id, prompt).await;
     let accepted = accepted.map_err(|error| failed(output, Some(&session_id), error))?;
     if arguments.detach {
@@ -166,6 +172,17 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: RunArgs) ->
     }
     let reading = Reading::of_all(client, &session_id);
     show(client, output, reading, &Acceptance { answer: accepted, show: &arguments.show }).await
+}
+
+/// The end of a command that was interrupted before there was a session.
+fn interrupted(output: &Output) -> Result<Exit> {
+    let message = "interrupted; no prompt was sent".to_owned();
+    if output.is_json() {
+        output.json(&Outcome::of_interruption(message).to_json(None))?;
+    } else {
+        output.note(&message);
+    }
+    Ok(Exit::Interrupted)
 }
 
 /// Creates the session, and makes its first prompt.
@@ -177,6 +194,9 @@ async fn start(
     let mut prompt = prompt(piped::read(output, arguments.prompt.as_deref())?)?;
     // Before anything is sent: a refused prompt must not leave an empty session behind.
     arguments.attach.add_to(&mut prompt)?;
+    for note in arguments.ask.iter().chain(&arguments.deny).filter_map(RuleSubject::note) {
+        output.note(&note);
+    }
     check(client, arguments).await?;
     let OpenedProject { project_id, source, remote, renewal: _ } = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
@@ -293,18 +313,14 @@ async fn hand_in(client: &Client, output: &Output, handing: Handing<'_>) -> Resu
 
 /// The rules of the new session. Questions must be enabled explicitly, because no person may be there to answer them.
 fn rules(arguments: &RunArgs) -> Vec<PermissionRule> {
-    let rule = |text: &String, verdict: PermissionVerdict| {
-        let (permission, pattern) = text.split_once(':').unwrap_or((text, ""));
-        PermissionRule {
-            permission: permission.to_owned(),
-            pattern: pattern.to_owned(),
-            verdict: verdict.into(),
-        }
-    };
-    let asks = arguments.ask.iter().map(|text| rule(text, PermissionVerdict::Ask));
-    let denies = arguments.deny.iter().map(|text| rule(text, PermissionVerdict::Deny));
-    let silent = ["question", "plan_exit"].iter().filter(|_| !arguments.questions);
-    let silent = silent.map(|name| rule(&(*name).to_owned(), PermissionVerdict::Deny));
+    let asks = arguments.ask.iter().map(|subject| subject.rule(PermissionVerdict::Ask));
+    let denies = arguments.deny.iter().map(|subject| subject.rule(PermissionVerdict::Deny));
+    let silent = ["question", "plan_exit"].into_iter().filter(|_| !arguments.questions);
+    let silent = silent.map(|permission| PermissionRule {
+        permission: permission.to_owned(),
+        pattern: String::new(),
+        verdict: PermissionVerdict::Deny.into(),
+    });
     asks.chain(denies).chain(silent).collect()
 }
 
