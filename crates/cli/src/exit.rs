@@ -8,6 +8,11 @@ const FAILED: &str = "command_failed";
 /// The code of a command line that cannot be understood.
 pub(crate) const USAGE: &str = "usage";
 
+/// The code of a session that does not exist, for the gateway and for this program.
+pub(crate) const SESSION_NOT_FOUND: &str = "session_not_found";
+/// What an answer means that no gateway gives.
+pub(crate) const NO_GATEWAY: &str = "this is no Flotilla gateway; check the address and the port";
+
 /// Exit codes; part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -172,10 +177,15 @@ pub(crate) fn error_json(code: &str, message: &str) -> Value {
 
 fn status_sentence(status: &tonic::Status) -> String {
     if let Some(code) = rpc::status::code_of(status) {
-        return format!("{} ({code})", status.message());
+        let hint = if code == SESSION_NOT_FOUND { "; `flotilla ls` lists the sessions" } else { "" };
+        return format!("{} ({code}){hint}", status.message());
     }
     match status.code() {
         _ if is_unreachable(status) => unreachable_sentence(status),
+        // A web server answers without the trailers of gRPC.
+        _ if status.message().starts_with("grpc-status header missing") => {
+            format!("{NO_GATEWAY} ({})", status.message())
+        }
         tonic::Code::Unauthenticated => format!("the gateway refused the API key: {}", status.message()),
         code => format!("{} ({code:?})", status.message()),
     }
@@ -186,7 +196,13 @@ fn unreachable_sentence(status: &tonic::Status) -> String {
     let url = loss(status).map(|loss| format!(" {}", loss.url)).unwrap_or_default();
     let causes = sources(status);
     let cause = causes.last().map_or_else(|| status.message().to_owned(), |cause| cause.to_string());
-    format!("cannot reach the gateway{url}: {cause}")
+    let hint = if is_plain(&cause) { "; it speaks no TLS, so its address begins with http://" } else { "" };
+    format!("cannot reach the gateway{url}: {cause}{hint}")
+}
+
+/// Whether TLS found something else at the other end.
+fn is_plain(cause: &str) -> bool {
+    cause.contains("InvalidContentType")
 }
 
 #[cfg(test)]
@@ -201,8 +217,12 @@ mod tests {
         let error = Err::<(), _>(status).context("load the session").unwrap_err();
         assert_eq!(
             sentence(&error).unwrap(),
-            "load the session: there is no session ses_1 (session_not_found)"
+            "load the session: there is no session ses_1 (session_not_found); `flotilla ls` lists the sessions"
         );
+        let web = anyhow::Error::new(tonic::Status::unimplemented(
+            "grpc-status header missing, mapped from HTTP status code 404",
+        ));
+        assert!(sentence(&web).unwrap().starts_with("this is no Flotilla gateway"));
         let down = anyhow::Error::new(tonic::Status::unavailable("tcp connect error"));
         assert_eq!(sentence(&down).unwrap(), "cannot reach the gateway: tcp connect error");
         assert!(!is_answer(&down) && is_answer(&error));

@@ -4,3 +4,4 @@ pub(crate) mod activity;
 pub(crate) mod follow;
 pub(crate) mod item;
 pub(crate) mod tool_call;
+pub(crate) mod usage;

@@ -2,5 +2,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod approvals;
+pub(crate) mod ask;
 pub(crate) mod subtasks;
 pub(crate) mod why;

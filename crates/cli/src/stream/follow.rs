@@ -3,7 +3,7 @@
 use crate::{
     client::{self, Client, call},
     exit::CodedError,
-    stream::item::{Event, Item},
+    stream::item::{Event, Item, Reconnect},
 };
 use anyhow::{Context as _, Result};
 use rpc::v1::{SubscribeRequest, SubscribeResponse};
@@ -70,13 +70,18 @@ impl<'a> Reading<'a> {
         self.session_id
     }
 
+    /// Everything that comes after what was read.
+    pub(crate) fn next_end(&self) -> Until {
+        Until::IdleAfter(self.seen + 1)
+    }
+
     /// Skips everything before the position `first`, if the connection is lost before an event arrives.
     pub(crate) fn not_before(mut self, first: u64) -> Self {
         self.seen = first.saturating_sub(1);
         self
     }
 
-    /// Reads to the end and passes every item to `sink`.
+    /// Reads to the end and passes every item to `sink`. Another call goes on behind the last event.
     ///
     /// After a lost connection it resumes behind the last event, so `sink` sees each event once.
     ///
@@ -85,7 +90,7 @@ impl<'a> Reading<'a> {
     ///
     /// Dropped midway: no effect, because it only reads.
     pub(crate) async fn follow(
-        mut self,
+        &mut self,
         until: Until,
         mut sink: impl FnMut(&Item) -> Result<()>,
     ) -> Result<StreamEnd> {
@@ -116,11 +121,10 @@ impl<'a> Reading<'a> {
                 },
                 Err(status) => Some(status),
             };
-            if let Some(status) = lost
-                && !is_passing(&status)
-            {
-                return Err(status).context("follow the session");
-            }
+            let lost = match lost {
+                Some(status) if !is_passing(&status) => return Err(status).context("follow the session"),
+                lost => lost,
+            };
             losses += 1;
             if losses > CLI_RECONNECTS_MAX {
                 let message = format!(
@@ -128,7 +132,11 @@ impl<'a> Reading<'a> {
                 );
                 return Err(CodedError { code: "connection_lost", message }.into());
             }
-            sink(&Item::Reconnecting(losses))?;
+            sink(&Item::Reconnecting(Reconnect {
+                tries: losses,
+                tries_max: CLI_RECONNECTS_MAX,
+                cause: cause(lost.as_ref()),
+            }))?;
             tokio::time::sleep(client::backoff(losses - 1)).await;
         }
     }
@@ -156,6 +164,11 @@ impl<'a> Reading<'a> {
         let (session_id, cursor) = (self.session_id.to_owned(), self.cursor.clone());
         SubscribeRequest { session_id, cursor, tail_only: false, until_idle, idle_after_seq }
     }
+}
+
+/// Why a stream broke, in words.
+fn cause(status: Option<&Status>) -> String {
+    status.map_or_else(|| "the gateway closed the stream".to_owned(), |status| status.message().to_owned())
 }
 
 async fn subscribe(client: &Client, request: SubscribeRequest) -> Result<Response<Stream>, Status> {

@@ -1,8 +1,12 @@
 //! The items of a session's stream, in the CLI's own types and as the JSON lines of `--json`.
 
+use crate::terminal::paint::one_line;
 use anyhow::{Context as _, Result};
 use rpc::v1::{SubscribeResponse, subscribe_response};
 use serde_json::{Value, json};
+
+/// Characters of the cause of a lost connection.
+const CAUSE_CHARS: usize = 60;
 
 /// One item of the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +16,26 @@ pub(crate) enum Item {
     Notice(Notice),
     /// The server is alive, and this is its newest event's position.
     Heartbeat(u64),
-    /// The connection was lost and will be retried. Counted from 1.
-    Reconnecting(u32),
+    /// The connection was lost and will be tried again.
+    Reconnecting(Reconnect),
+}
+
+/// A lost connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reconnect {
+    /// The number of this attempt, from 1.
+    pub tries: u32,
+    /// After so many, the command gives up.
+    pub tries_max: u32,
+    pub cause: String,
+}
+
+impl Reconnect {
+    /// The loss in one line.
+    pub(crate) fn line(&self) -> String {
+        let Self { tries, tries_max, cause } = self;
+        format!("connection lost ({}), trying again ({tries} of {tries_max})", one_line(cause, CAUSE_CHARS))
+    }
 }
 
 /// A durable fact.

@@ -77,8 +77,8 @@ impl Renderer {
             Item::Event(event) => self.event(event),
             Item::Delta(delta) => self.delta(delta),
             Item::Notice(_) | Item::Heartbeat(_) => {}
-            Item::Reconnecting(tries) => {
-                let text = format!("· connection lost, retrying ({tries})");
+            Item::Reconnecting(reconnect) => {
+                let text = format!("· {}", reconnect.line());
                 self.note(&text);
             }
         }

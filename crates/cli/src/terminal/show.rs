@@ -98,11 +98,11 @@ pub(crate) fn outcome(outcome: TurnOutcome) -> &'static str {
     }
 }
 
-/// Formats the usage of `session`: "1,234 tokens in, 56 out, $0.0123".
-pub(crate) fn usage(session: &Session) -> String {
-    let Tokens { input, output, reasoning, cache_read, cache_write } = session.tokens.unwrap_or_default();
+/// Formats a usage and its cost in 10^-12 US dollars: "1,234 tokens in, 56 out, $0.0123".
+pub(crate) fn usage(tokens: Tokens, cost_usd_picos: i64) -> String {
+    let Tokens { input, output, reasoning, cache_read, cache_write } = tokens;
     let (read, written) = (input + cache_read + cache_write, output + reasoning);
-    format!("{} tokens in, {} out, {}", thousands(read), thousands(written), dollars(session.cost_usd_picos))
+    format!("{} tokens in, {} out, {}", thousands(read), thousands(written), dollars(cost_usd_picos))
 }
 
 /// Formats an amount of 10^-12 US dollars, cut to a hundredth of a cent.

@@ -23,6 +23,9 @@ const REASON_CHARS: usize = 200;
 /// Lines of a change in a list of requests. The rest is left out, and the list says so.
 const DIFF_LINES_MAX: usize = 40;
 
+/// The gateway's code for a request that has an answer, or whose time is over.
+const ALREADY_RESOLVED: &str = "already_resolved";
+
 /// `flotilla answer`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AnswerArgs {
@@ -107,7 +110,7 @@ impl Open {
 
     /// Returns why the agent asks and the change of files that it asks for, indented; empty if the request has neither. The terminal obeys nothing that a
     /// model wrote.
-    fn details(&self, paint: Paint) -> String {
+    pub(super) fn details(&self, paint: Paint) -> String {
         let Self::Permission(permission) = self else { return String::new() };
         let mut text = String::new();
         if !permission.reason.is_empty() {
@@ -224,21 +227,14 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs)
     }
     let mut exit = Exit::Done;
     for open in &open {
-        match reply(client, open, &arguments).await {
-            Ok(()) => {
-                let text = format!("answered: {}", one_line(&open.words(), ASKED_CHARS));
-                output.result(&text, &answer_json(open, None))?;
-            }
-            Err(error) => {
-                let status = error.downcast_ref::<tonic::Status>();
-                let code = status.and_then(rpc::status::code_of);
-                let Some(status) = status.filter(|_| code.as_deref() == Some("already_resolved")) else {
-                    return Err(error);
-                };
-                let text = format!("too late: {}", harmless(status.message()));
-                output.result(&text, &answer_json(open, Some(status.message())))?;
-                exit = Exit::Usage;
-            }
+        let late = reply(client, open, &decision(open, &arguments)?).await?;
+        let text = match &late {
+            None => format!("answered: {}", one_line(&open.words(), ASKED_CHARS)),
+            Some(message) => format!("too late: {}", harmless(message)),
+        };
+        output.result(&text, &answer_json(open, late.as_deref()))?;
+        if late.is_some() {
+            exit = Exit::Usage;
         }
     }
     Ok(exit)
@@ -291,25 +287,61 @@ fn not_open(request: &Open) -> anyhow::Error {
     )
 }
 
-async fn reply(client: &Client, open: &Open, arguments: &AnswerArgs) -> Result<()> {
-    match open {
-        Open::Permission(permission) => {
-            let mut request = ReplyPermissionRequest {
-                permission_id: permission.id.clone(),
-                answer: 0,
-                message: arguments.message.clone(),
-                scope: arguments.scope.to_wire().into(),
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    Permission {
+        answer: PermissionAnswer,
+        /// With a refusal: what the model is told. Without it, the turn ends.
+        message: String,
+        scope: PermissionScope,
+    },
+    /// An answer for each item; empty: the question stays without one.
+    Question(Vec<QuestionAnswer>),
+}
+
+/// Sends an answer. Returns who was faster, if the request was already closed.
+///
+/// # Errors
+/// The refusal of the gateway.
+pub(super) async fn reply(client: &Client, open: &Open, decision: &Decision) -> Result<Option<String>> {
+    let sent = match decision {
+        Decision::Permission { answer, message, scope } => {
+            let request = ReplyPermissionRequest {
+                permission_id: open.id().to_owned(),
+                answer: (*answer).into(),
+                message: message.clone(),
+                scope: (*scope).into(),
             };
-            request.set_answer(verdict(arguments)?);
-            call("answer", || async { client.permissions().reply_permission(request.clone()).await }).await?;
+            let reply = async || client.permissions().reply_permission(request.clone()).await;
+            call("answer", reply).await.map(drop)
         }
-        Open::Question(question) => {
-            let answers = if arguments.reject { vec![] } else { labels(question, &arguments.answers)? };
-            let request = ReplyQuestionRequest { question_id: question.id.clone(), answers };
-            call("answer", || async { client.questions().reply_question(request.clone()).await }).await?;
+        Decision::Question(answers) => {
+            let request =
+                ReplyQuestionRequest { question_id: open.id().to_owned(), answers: answers.clone() };
+            let reply = async || client.questions().reply_question(request.clone()).await;
+            call("answer", reply).await.map(drop)
         }
+    };
+    let Err(error) = sent else { return Ok(None) };
+    let status = error.downcast_ref::<tonic::Status>();
+    match status.filter(|status| rpc::status::code_of(status).as_deref() == Some(ALREADY_RESOLVED)) {
+        Some(status) => Ok(Some(status.message().to_owned())),
+        None => Err(error),
     }
-    Ok(())
+}
+
+/// The answer that the command line has for a request.
+fn decision(open: &Open, arguments: &AnswerArgs) -> Result<Decision> {
+    Ok(match open {
+        Open::Permission(_) => Decision::Permission {
+            answer: verdict(arguments)?,
+            message: arguments.message.clone(),
+            scope: arguments.scope.to_wire(),
+        },
+        Open::Question(_) if arguments.reject => Decision::Question(vec![]),
+        Open::Question(question) => Decision::Question(labels(question, &arguments.answers)?),
+    })
 }
 
 fn verdict(arguments: &AnswerArgs) -> Result<PermissionAnswer> {

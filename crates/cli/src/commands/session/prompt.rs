@@ -136,6 +136,9 @@ pub(crate) struct ShellArgs {
     id: String,
     /// The command, for bash.
     command: String,
+    /// Show what the command changed, below its output.
+    #[arg(long)]
+    patch: bool,
     #[command(flatten)]
     limit: CommandLimit,
 }
@@ -256,7 +259,11 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
 
 /// Runs a command in the files of a session, without its agent, shows the result, and ends with the code of the command.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
-    let show = watch::ShowArgs { outputs: true, timeout: None, purpose: watch::Purpose::Shell };
+    let show = watch::ShowArgs {
+        outputs: true,
+        timeout: None,
+        purpose: watch::Purpose::Shell { with_patch: arguments.patch },
+    };
     let command = arguments.limit.part(&arguments.command);
     send_command(client, output, &arguments.id, command, &show).await
 }
@@ -353,7 +360,7 @@ async fn show(
     if output.is_json() {
         output.json(&accepted_json(reading.session_id(), answer))?;
     } else {
-        if arguments.purpose != watch::Purpose::Trial {
+        if arguments.purpose == watch::Purpose::Prompt {
             output.note(&format!("session {}", reading.session_id()));
         }
         if answer.queue_position > 1 {
@@ -361,7 +368,8 @@ async fn show(
         }
     }
     let until = Until::IdleAfter(answer.event_seq + 1);
-    watch::to_end(client, output, reading, watch::Show { until, arguments }).await
+    let show = watch::Show { until, prompt: Some(&answer.message_id), arguments };
+    watch::to_end(client, output, reading, show).await
 }
 
 /// An accepted prompt as `--json` shows it.

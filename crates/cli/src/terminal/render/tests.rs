@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::*;
+use crate::stream::item::Reconnect;
 use serde_json::json;
 
 fn event(kind: &str, properties: Value) -> Item {
@@ -188,12 +189,12 @@ fn errors_retries_and_questions_are_one_line_each() {
             "question.asked",
             json!({"id": "que_1", "questions": [{"question": "Which?"}, {"question": "Why?"}]}),
         ),
-        Item::Reconnecting(2),
+        Item::Reconnecting(Reconnect { tries: 2, tries_max: 30, cause: "gone".to_owned() }),
     ];
     check(
         &items,
         "· attempt 1 failed, retrying: overloaded\n✗ no key\n? needs a human: allow bash rm *⏎ ls   flotilla answer per_1 once
-? needs a human: Which?   flotilla answer que_1 \"…\" \"…\"\n· connection lost, retrying (2)\n",
+? needs a human: Which?   flotilla answer que_1 \"…\" \"…\"\n· connection lost (gone), trying again (2 of 30)\n",
     );
 }
 

@@ -1,0 +1,127 @@
+//! What a command shows of a stream, and what it keeps of it for the end.
+
+use super::{Purpose, Show, ShowArgs, command::CommandResult, silence::Silence};
+use crate::{
+    commands::requests::{answer::Open, subtasks::Subtasks},
+    exit::Exit,
+    stream::{
+        item::{Event, Item},
+        usage::TurnUsage,
+    },
+    terminal::{output::Output, render::Renderer},
+};
+use anyhow::Result;
+use serde_json::json;
+
+/// The code of the error for a command that does not exist.
+const COMMAND_NOT_FOUND: &str = "command_not_found";
+
+/// The output so far: on the screen, or as JSON lines.
+pub(super) struct View<'a> {
+    output: &'a Output,
+    purpose: Purpose,
+    pub(super) renderer: Renderer,
+    pub(super) subtasks: Subtasks,
+    pub(super) silence: Silence,
+    /// The code of the newest error of the session.
+    pub(super) error: Option<String>,
+    /// How the newest command ended.
+    pub(super) command: Option<CommandResult>,
+    /// What the turn used, if it is known which turn it is.
+    pub(super) usage: Option<TurnUsage>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(output: &'a Output, show: Show<'_>) -> Self {
+        let ShowArgs { outputs, purpose, .. } = *show.arguments;
+        let renderer = Renderer::new(output.paint()).with_outputs(outputs);
+        Self {
+            output,
+            purpose,
+            renderer,
+            subtasks: Subtasks::default(),
+            silence: Silence::default(),
+            error: None,
+            command: None,
+            usage: show.prompt.map(TurnUsage::of),
+        }
+    }
+
+    pub(super) fn show(&mut self, item: &Item) -> Result<()> {
+        self.subtasks.observe(item);
+        self.silence.end(item);
+        if let Item::Event(event) = item {
+            self.observe(event);
+        }
+        let text = self.renderer.feed(item);
+        match (self.output.is_json(), item) {
+            (true, Item::Reconnecting(reconnect)) => {
+                self.output.note(&reconnect.line());
+                Ok(())
+            }
+            (true, item) => item.to_json().map_or(Ok(()), |object| self.output.json(&object)),
+            // Only the output of the command is for standard output.
+            (false, Item::Reconnecting(reconnect)) if self.purpose.is_shell() => {
+                self.output.note(&reconnect.line());
+                Ok(())
+            }
+            (false, _) if self.purpose.is_shell() => Ok(()),
+            (false, _) => self.output.write(&text),
+        }
+    }
+
+    /// Keeps what decides about the exit code.
+    fn observe(&mut self, event: &Event) {
+        if let Some(usage) = &mut self.usage {
+            usage.observe(event);
+        }
+        match event.kind.as_str() {
+            "session.error" => {
+                let error = &event.properties["error"];
+                let code = error["data"]["ref"].as_str().or_else(|| error["name"].as_str());
+                self.error = code.map(str::to_owned);
+            }
+            "message.part.updated" if event.properties["part"]["tool"] == "bash" => {
+                self.command = Some(CommandResult::of(&event.properties["part"]["state"]));
+            }
+            _ => {}
+        }
+    }
+
+    /// The exit code for the end of a turn.
+    pub(super) fn exit(&self, outcome: &str) -> Exit {
+        match (outcome, self.purpose, self.error.as_deref()) {
+            // A command of a person ends with its own code. It has none if it did not run, or if a limit ended it.
+            ("done", Purpose::Shell { .. }, _) => {
+                let code = self.command.as_ref().and_then(|command| command.exit);
+                code.map_or(Exit::Usage, Exit::of_command)
+            }
+            ("failed" | "aborted", Purpose::Shell { .. }, _) => Exit::Usage,
+            // A session without a turn counts as done.
+            ("idle", ..) => Exit::Done,
+            // The command line names a command that the repository does not have.
+            ("failed", _, Some(COMMAND_NOT_FOUND)) => Exit::Usage,
+            _ => Exit::of_outcome(outcome),
+        }
+    }
+
+    /// Shows new requests of subtasks.
+    pub(super) fn show_asked(&mut self, requests: Vec<Open>) -> Result<()> {
+        for open in self.subtasks.fresh(requests) {
+            self.silence.hide();
+            if self.output.is_json() {
+                self.output.json(&json!({"type": "subtask_asks", "subtask_asks": open.to_json()}))?;
+            } else {
+                self.output.write(&self.renderer.subtask_asks(&open))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the last line.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.silence.hide();
+        let text = self.renderer.finish();
+        if self.output.is_json() || self.purpose.is_shell() { Ok(()) } else { self.output.write(&text) }
+    }
+}
