@@ -3,7 +3,7 @@
 use super::perform::{perform, perform_inner};
 use crate::{
     process::{clean, deps::Deps, sandbox::Identity},
-    repository::workspace::{self, Workspace},
+    repository::workspace::Workspace,
     tools::{
         bash,
         context::{Bounds, Call, CallContext, CallEvent, Report},
@@ -11,7 +11,7 @@ use crate::{
             preview::{self, PlannedFailure, Preview},
             read::loaded_instructions,
         },
-        outcome::{Output, ToolError},
+        outcome::{Output, ToolError, failure},
         registry,
         tool::{Repeat, Tool},
     },
@@ -280,7 +280,7 @@ async fn run(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolErr
 }
 
 async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
-    workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    workspace.ready().await.map_err(|status| ToolError::Broken(failure(&status)))?;
     let network = workspace.egress().ready().await;
     if let Err(status) = network
         && registry::uses_network(&ctx.call.tool)

@@ -22,6 +22,11 @@ use tonic::{Code, Status, service::interceptor::InterceptedService, transport::C
 /// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
 const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
 
+/// The stable code of files that the machine does not have.
+const MISSING: &str = "workspace_missing";
+/// The stable code of files that existed and are gone.
+pub(crate) const LOST: &str = "workspace_lost";
+
 pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A handle to the sandbox service; clones share its connection.
@@ -102,6 +107,26 @@ pub(crate) fn is_away(status: &Status) -> bool {
             status.code(),
             Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded
         )
+}
+
+/// Whether the service refused a call with this code.
+pub(crate) fn has_code(status: &Status, code: &str) -> bool {
+    rpc::status::code_of(status).as_deref() == Some(code)
+}
+
+/// Whether the machine has no files of the session: it lost them, or they were never opened.
+pub(crate) fn is_missing(status: &Status) -> bool {
+    has_code(status, MISSING)
+}
+
+/// The error for files that were opened and are gone.
+pub(crate) fn lost() -> Status {
+    rpc::status::precondition(LOST, "the sandbox machine lost the files of this session")
+}
+
+/// Whether the machine lost the files.
+pub(crate) fn is_lost(status: &Status) -> bool {
+    has_code(status, LOST)
 }
 
 /// How long a call may be repeated that the service did not answer or cannot take now: it is full, it is stopping, or all helpers of the

@@ -1,8 +1,11 @@
 //! A copy of the files of a workspace, from which the workspace of a subtask starts: a bundle in Postgres. If the worker dies before the subtask exists,
 //! its successor makes another copy. Upkeep removes the first one, as it removes every bundle from which no session starts.
 
-use super::workspace::{Workspace, is_missing, lost};
-use crate::process::{deps::Deps, sandbox::Identity};
+use super::workspace::Workspace;
+use crate::process::{
+    deps::Deps,
+    sandbox::{Identity, is_missing, lost},
+};
 use domain::{limits, session::Source};
 use rpc::v1::{self, ExportHistory};
 use std::time::Duration;

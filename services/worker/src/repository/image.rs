@@ -4,7 +4,10 @@ use super::{opening::OpeningProgress, patience::with_patience, stored::from_stor
 use crate::process::{broker, deps::Deps, sandbox::Identity};
 use domain::{
     ids::ProjectId,
-    session::image::{Image, ImageLayer},
+    session::{
+        environment::merged_variables,
+        image::{Image, ImageLayer},
+    },
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rpc::v1::{self, put_layer_request::Part};
@@ -154,6 +157,20 @@ impl WorkspaceImage<'_> {
         pulled?;
         put.map(drop)
     }
+}
+
+/// Adds the variables of the settings to those of the image.
+pub(super) fn with_variables(
+    image: Option<v1::Image>,
+    variables: &BTreeMap<String, String>,
+) -> Option<v1::Image> {
+    if variables.is_empty() {
+        return image;
+    }
+    // Without layers, the machine's own programs get the variables.
+    let mut image = image.unwrap_or_default();
+    image.env = merged_variables(&image.env, variables);
+    Some(image)
 }
 
 /// Carries a layer from the broker to the sandbox.

@@ -4,7 +4,7 @@ use super::{
     above::SettingsAbove,
     egress::{CloneAccess, Egress, has_no_doors, is_sealed},
     environment::{WorkspaceEnvironment, entries, with_interruptions},
-    image::WorkspaceImage,
+    image::{WorkspaceImage, with_variables},
     opening::{OpeningProgress, OpeningStage},
     proposal::{ChosenEnvironment, EnvironmentNotice, Proposer},
     secrets::SetupSecrets,
@@ -12,12 +12,11 @@ use super::{
 };
 use crate::process::{
     deps::Deps,
-    sandbox::{Identity, is_away},
+    sandbox::{Identity, has_code, lost},
 };
 use domain::{
-    conversation::message,
     ids::ProjectId,
-    session::{Origin, Source, environment::merged_variables},
+    session::{Origin, Source},
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use settings::Settings;
@@ -29,8 +28,6 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::Status;
 
-/// The stable code of files that existed and are gone.
-const LOST: &str = "workspace_lost";
 /// Repetitions of a step of an opening whose result vanishes before the workspace uses it: a clone, a setup, an install.
 const REPETITIONS_MAX: u32 = 3;
 /// Pieces of a bundle that are read ahead of the sandbox, each with 1 MiB at most: 4 MiB for one opening.
@@ -444,57 +441,4 @@ impl Workspace {
         });
         ReceiverStream::new(receiver)
     }
-}
-
-/// Adds the variables of the settings to those of the image.
-fn with_variables(image: Option<v1::Image>, variables: &BTreeMap<String, String>) -> Option<v1::Image> {
-    if variables.is_empty() {
-        return image;
-    }
-    // Without layers, the machine's own programs get the variables.
-    let mut image = image.unwrap_or_default();
-    image.env = merged_variables(&image.env, variables);
-    Some(image)
-}
-
-/// Whether the sandbox machine has no files of the session: it lost them, or they were never opened.
-pub(super) fn is_missing(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("workspace_missing")
-}
-
-/// The error for files that were opened and are gone.
-pub(super) fn lost() -> Status {
-    rpc::status::precondition(LOST, "the sandbox machine lost the files of this session")
-}
-
-/// Whether the sandbox machine lost the files.
-pub(crate) fn is_lost(status: &Status) -> bool {
-    has_code(status, LOST)
-}
-
-/// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.
-pub(crate) fn failure(status: &Status) -> message::Error {
-    if is_away(status) {
-        return message::Error::coded(
-            "sandbox_unavailable",
-            "The sandbox service does not answer; try again later",
-        );
-    }
-    let code = match rpc::status::code_of(status) {
-        // A loop calls for files only after it opened them.
-        Some(code) if code == "workspace_missing" => LOST.to_owned(),
-        code => code.unwrap_or_else(|| "workspace_failed".to_owned()),
-    };
-    let text = match code.as_str() {
-        LOST => format!(
-            "The sandbox machine lost the files of this session, with all changes that were not exported. To continue with the \
-             files that the session began with, run `flotilla restart-workspace` ({LOST})"
-        ),
-        _ => format!("{} ({code})", status.message()),
-    };
-    message::Error::coded(&code, text)
-}
-
-fn has_code(status: &Status, code: &str) -> bool {
-    rpc::status::code_of(status).as_deref() == Some(code)
 }

@@ -1,6 +1,6 @@
 //! The result of a tool call: an answer for the model, or the reason why there is none.
 
-use crate::{process::sandbox::is_away, repository::workspace};
+use crate::process::sandbox::{LOST, is_away, is_lost, is_missing};
 use convert_client::error::Error;
 use domain::conversation::{message, part::attached::File};
 use serde_json::{Map, Value};
@@ -54,15 +54,35 @@ pub(crate) fn conversion_error(error: &Error) -> ToolError {
     ToolError::Model(format!("{}: {error}", error.code()))
 }
 
+/// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.
+pub(crate) fn failure(status: &Status) -> message::Error {
+    if is_away(status) {
+        return message::Error::coded(
+            "sandbox_unavailable",
+            "The sandbox service does not answer; try again later",
+        );
+    }
+    // A loop calls for files only after it opened them.
+    if is_missing(status) || is_lost(status) {
+        let text = format!(
+            "The sandbox machine lost the files of this session, with all changes that were not exported. To continue with the \
+             files that the session began with, run `flotilla restart-workspace` ({LOST})"
+        );
+        return message::Error::coded(LOST, text);
+    }
+    let code = rpc::status::code_of(status).unwrap_or_else(|| "workspace_failed".to_owned());
+    message::Error::coded(&code, format!("{} ({code})", status.message()))
+}
+
 /// Converts a refusal by the sandbox. The model learns about a mistake in its call; a system failure ends the turn.
 pub(crate) fn sandbox_error(status: &Status) -> ToolError {
     match rpc::status::code_of(status).as_deref() {
         Some("epoch_stale") => ToolError::Fenced,
         Some("sandbox_unavailable" | "helpers_busy" | "token_invalid" | "workspace_missing") => {
-            ToolError::Broken(workspace::failure(status))
+            ToolError::Broken(failure(status))
         }
         Some(_) => ToolError::Model(status.message().to_owned()),
-        None if is_away(status) => ToolError::Broken(workspace::failure(status)),
+        None if is_away(status) => ToolError::Broken(failure(status)),
         None => ToolError::Model(format!("The sandbox refused the call: {}", status.message())),
     }
 }

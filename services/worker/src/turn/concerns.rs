@@ -23,13 +23,15 @@ use super::{
 };
 use crate::{
     model::call::ModelCall,
-    process::{control::Control, deps::Deps},
-    record::{ParkResult, Record, WriteError},
-    repository::{
-        guidance::{GuidanceError, configuration_error},
-        workspace,
+    process::{
+        control::Control,
+        deps::Deps,
+        sandbox::is_lost,
     },
+    record::{ParkResult, Record, WriteError},
+    repository::guidance::{GuidanceError, configuration_error},
     tools::{
+        outcome::failure,
         registry,
         tool::{Performer, Tool},
     },
@@ -220,7 +222,7 @@ impl Concerns {
                     // What failed may be an environment that the repository no longer has.
                     self.session.write(vec![Event::SessionError(notice.error())], Progress::None).await?;
                 }
-                return Ok(Some(Signal::Broken(workspace::failure(&status))));
+                return Ok(Some(Signal::Broken(failure(&status))));
             }
             Err(GuidanceError::Unsafe(problems)) => {
                 return Ok(Some(Signal::Broken(configuration_error(&problems))));
@@ -253,7 +255,7 @@ impl Concerns {
     /// Whether the settings let the session continue with the files of its source. Only the turn of the session that owns the workspace
     /// decides: subtasks below it may use the same files.
     fn continues_without_files(&self, status: &tonic::Status) -> bool {
-        workspace::is_lost(status)
+        is_lost(status)
             && self.session.identity.workspace == self.session.identity.session
             && self.opening.settings().lost_workspace == Some(LostWorkspace::Restart)
     }

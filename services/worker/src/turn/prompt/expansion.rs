@@ -6,12 +6,9 @@ use crate::{
     calls::{permissions::Permissions, run::SilentCalls},
     conversation::entries::CommandPrompt,
     process::{deps::Deps, sandbox::Identity},
-    repository::{
-        guidance::Guidance,
-        workspace::{self, Workspace},
-    },
+    repository::{guidance::Guidance, workspace::Workspace},
     tools::{
-        outcome::{ToolError, sandbox_error},
+        outcome::{ToolError, failure, sandbox_error},
         tool::Tool,
     },
 };
@@ -99,9 +96,9 @@ async fn expand(means: &ExpansionMeans, prompt: CommandPrompt) -> Result<Expansi
         return Err(command_error(&prompt, &format!("runs {shells} shell commands; the limit is {most}")));
     }
     if shells > 0 || !named.is_empty() {
-        means.workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+        means.workspace.ready().await.map_err(|status| ToolError::Broken(failure(&status)))?;
         let network = means.workspace.egress().ready().await;
-        network.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+        network.map_err(|status| ToolError::Broken(failure(&status)))?;
     }
     let agent = command.agent.as_deref().unwrap_or(&prompt.user.agent);
     let mut number = 0;

@@ -6,10 +6,10 @@ use crate::{
     conversation::entries,
     process::{clock::now, deps::Deps, sandbox::Identity},
     record::WriteError,
-    repository::workspace::{self, Workspace},
+    repository::workspace::Workspace,
     tools::{
         files::read::{BINARY, is_document},
-        outcome::{ToolError, sandbox_error},
+        outcome::{ToolError, failure, sandbox_error},
     },
     turn::session::Session,
 };
@@ -137,7 +137,7 @@ async fn read_all(
     identity: &Identity,
     parts: Vec<Part>,
 ) -> Result<Vec<FileContent>, ToolError> {
-    workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    workspace.ready().await.map_err(|status| ToolError::Broken(failure(&status)))?;
     let mut contents = vec![];
     for part in parts {
         let Some(file) = part.body.as_file().cloned() else { continue };
