@@ -1,6 +1,7 @@
 //! Sessions: their phase, how a turn ended, and OpenCode's Session object.
 
 pub mod environment;
+pub mod files;
 pub mod image;
 
 use crate::{
@@ -160,6 +161,21 @@ pub struct Source {
     /// there, as far as settings allow them. Absent: the client named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
+    /// What is installed where the files were copied from: its key on the sandbox machine. Absent: nothing, the files are no copy, or an earlier version
+    /// copied them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<String>,
+}
+
+/// A copy of the files of a workspace, as a bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesCopy {
+    /// The bundle with all of the files.
+    pub bundle: String,
+    /// Its last commit, which has the files that were never committed.
+    pub commit: String,
+    /// The key of what is installed in the workspace; `None`: nothing.
+    pub install: Option<String>,
 }
 
 /// Where the objects of Git LFS of copied files are.
@@ -173,10 +189,10 @@ pub struct LfsOrigin {
 }
 
 impl Source {
-    /// The source of a workspace that begins with the current files of `workspace`, which started from this source. The bundle has all of them; its last
-    /// commit has those that were never committed.
-    pub fn copied(&self, workspace: &SessionId, bundle: String, commit: String) -> Self {
+    /// The source of a workspace that begins with `copy`, the files of `workspace`, which started from this source.
+    pub fn copied(&self, workspace: &SessionId, copy: FilesCopy) -> Self {
         let repository = self.repository().map(ToOwned::to_owned);
+        let FilesCopy { bundle, commit, install } = copy;
         Self {
             origin: Origin::Bundle(bundle),
             revision: Some(commit),
@@ -185,6 +201,7 @@ impl Source {
             uncommitted: true,
             lfs: Some(LfsOrigin { workspace: workspace.clone(), repository }),
             remote: self.remote.clone(),
+            install,
         }
     }
 
@@ -387,11 +404,16 @@ mod tests {
         let [first, second]: [SessionId; 2] = ["ses_1", "ses_2"].map(|id| id.parse().unwrap());
         let url = "https://h.org/a.git";
         let source = Source { origin: Origin::GitUrl(url.to_owned()), ..Source::default() };
-        let copied = source.copied(&first, "b1".to_owned(), "c1".to_owned());
-        let again = copied.copied(&second, "b2".to_owned(), "c2".to_owned());
+        let copy = |number: u32| FilesCopy {
+            bundle: format!("b{number}"),
+            commit: format!("c{number}"),
+            install: None,
+        };
+        let copied = source.copied(&first, copy(1));
+        let again = copied.copied(&second, copy(2));
         assert_eq!(again.lfs, Some(LfsOrigin { workspace: second, repository: Some(url.to_owned()) }));
         assert_eq!((source.repository(), again.repository()), (Some(url), Some(url)));
-        let empty = Source::default().copied(&first, "b3".to_owned(), "c3".to_owned());
+        let empty = Source::default().copied(&first, copy(3));
         assert_eq!(empty.repository(), None);
         for source in [source, copied, again, empty] {
             let stored = serde_json::to_value(&source).unwrap();

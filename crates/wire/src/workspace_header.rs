@@ -7,7 +7,7 @@ use domain::{
 };
 
 impl From<&Source> for v1::WorkspaceHeader {
-    /// Names the source, with the session whose files it is a copy of, and nothing else.
+    /// Names the source, with the session whose files it is a copy of and what is installed there, and nothing else.
     fn from(source: &Source) -> Self {
         let (git_url, bundle) = match &source.origin {
             Origin::Empty => (String::new(), None),
@@ -23,7 +23,15 @@ impl From<&Source> for v1::WorkspaceHeader {
             // Forks of earlier versions have bundles with other names.
             bundle_sha256: bundle.filter(|id| is_sha256(id)).cloned().unwrap_or_default(),
             lfs_session_id: source.lfs.as_ref().map(|lfs| lfs.workspace.to_string()).unwrap_or_default(),
+            install_key: source.install.clone().unwrap_or_default(),
             ..Self::default()
         }
+    }
+}
+
+impl v1::WorkspaceHeader {
+    /// Whether the files are a copy of those of a session, whose agent may have written anything in them.
+    pub fn is_copy(&self) -> bool {
+        self.uncommitted || !self.lfs_session_id.is_empty()
     }
 }

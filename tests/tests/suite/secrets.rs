@@ -1,5 +1,6 @@
 //! Secrets over the public API, with a real broker.
 
+mod agents;
 mod key_changes;
 mod key_service;
 mod leaks;

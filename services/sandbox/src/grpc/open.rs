@@ -10,7 +10,7 @@ use crate::{
     image::{layer::EnvironmentName, manifest::Manifest},
     session::{draft::DraftKey, shared::Shared, state::Session},
     workspace::{
-        install::key::InstallSpec,
+        install::key::{Install, InstallSpec},
         open::{run::upload, spec::OpenSpec},
         source::{self, LfsOrigins},
     },
@@ -93,6 +93,9 @@ pub(super) async fn read(
     let opening = opening.unwrap_or_default();
     session.disk.check_host()?;
     let git_prefixes = git_prefixes(&header.git_prefixes)?;
+    let project = Some(header.project_id.as_str()).filter(|text| !text.is_empty());
+    let project = project.map(|text| id("project_id", text)).transpose()?;
+    let install = read_install(session, &header, project.as_ref())?;
     let v1::Image { diff_ids, env } = header.image.unwrap_or_default();
     let mut image = Manifest::parse(&diff_ids)?;
     if !header.environment_key.is_empty() {
@@ -103,11 +106,8 @@ pub(super) async fn read(
         image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
-    let project = Some(header.project_id).filter(|text| !text.is_empty());
-    let project = project.map(|text| id("project_id", &text)).transpose()?;
     let start = read_start(header.start)?;
     let options = read_options(header.options.unwrap_or_default(), &session.shared)?;
-    let install = header.install.map(|install| read_install(install, project.clone())).transpose()?;
     if header.bundle && !header.git_url.is_empty() {
         return Err(Error::refused(
             Code::ArgumentInvalid,
@@ -182,20 +182,30 @@ fn read_options(asked: v1::SandboxOptions, shared: &Shared) -> Result<SandboxOpt
     Err(Error::refused(Code::OptionsUnsupported, format!("the sandbox machine {refusal}")))
 }
 
-fn read_install(install: v1::WorkspaceInstall, project: Option<ProjectId>) -> Result<InstallSpec, Error> {
-    let invalid = |text: String| Error::refused(Code::ArgumentInvalid, text);
-    let v1::WorkspaceInstall { script, hosts, secrets } = install;
+/// What the workspace gets in addition to the files of its source. An agent may have written those of a copy, so no script runs with them.
+fn read_install(
+    session: &Session,
+    header: &v1::WorkspaceHeader,
+    project: Option<&ProjectId>,
+) -> Result<Option<Install>, Error> {
+    let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
+    let Some(v1::WorkspaceInstall { script, hosts, secrets }) = header.install.clone() else {
+        let key = Some(header.install_key.as_str()).filter(|key| !key.is_empty());
+        let name = key.map(|key| EnvironmentName::parse(session.key.tenant, key)).transpose()?;
+        return Ok(name.map(Install::Copied));
+    };
+    if header.is_copy() || !header.install_key.is_empty() {
+        return Err(invalid("no install runs with a copy of the files of a session"));
+    }
     if !is_script(&script) {
-        return Err(invalid(
-            "the script of an install is empty or too long, or it contains a zero byte".into(),
-        ));
+        return Err(invalid("the script of an install is empty or too long, or it contains a zero byte"));
     }
     if hosts.len() > HOSTS_MAX {
-        return Err(invalid("the install may reach too many hosts".into()));
+        return Err(invalid("the install may reach too many hosts"));
     }
     check_secrets(&secrets)?;
-    let project = project.ok_or_else(|| invalid("an install needs the project_id".into()))?;
-    Ok(InstallSpec { project, script, hosts, secrets })
+    let project = project.cloned().ok_or_else(|| invalid("an install needs the project_id"))?;
+    Ok(Some(Install::Script(InstallSpec { project, script, hosts, secrets })))
 }
 
 /// Checks the names and versions of the secrets of a script. The machine reads none of them; they only name what the script makes.

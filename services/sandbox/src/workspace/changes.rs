@@ -316,6 +316,7 @@ async fn announce_commit(running: &mut helper::HelperRun, meta: &Meta, to: &Send
         base_commit: meta.base_commit.clone(),
         data: data.to_vec(),
         left_out: left_out::texts(first(records, LEFT_OUT_NAMED_MAX), count),
+        install_key: meta.install.as_ref().map(|key| key.hex().to_owned()).unwrap_or_default(),
     };
     // If the caller has left, the next message ends the helper.
     drop(to.send(Ok(response)).await);

@@ -3,7 +3,7 @@
 use crate::{
     code::Code,
     error::{Error, blocking},
-    image::manifest::Manifest,
+    image::{digest::Digest, manifest::Manifest},
     layout,
 };
 use domain::session::environment::SandboxOptions;
@@ -37,6 +37,9 @@ pub struct Meta {
     /// The variables of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// What is installed in it, among the environments of its tenant. Earlier versions did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<Digest>,
     /// The script that runs at each start of a sandbox.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub start: String,

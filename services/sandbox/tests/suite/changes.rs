@@ -44,7 +44,7 @@ async fn export_as(session: &Session, form: v1::ExportWorkspaceRequest) -> Resul
     let begun = parts.message().await?.unwrap();
     let first = parts.message().await?.unwrap();
     assert_eq!(begun.base_commit, first.base_commit);
-    let v1::ExportWorkspaceResponse { mut data, commit, base_commit, left_out } = first;
+    let v1::ExportWorkspaceResponse { mut data, commit, base_commit, left_out, .. } = first;
     while let Some(part) = parts.message().await? {
         data.extend(part.data);
     }

@@ -16,12 +16,18 @@ pub async fn export(origin: &Session) -> (WorkspaceHeader, Vec<u8>) {
         ..Default::default()
     };
     let mut pieces = origin.client.clone().export_workspace(request).await.unwrap().into_inner();
-    let v1::ExportWorkspaceResponse { mut data, commit, .. } = pieces.message().await.unwrap().unwrap();
+    let first = pieces.message().await.unwrap().unwrap();
+    let v1::ExportWorkspaceResponse { mut data, commit, install_key, .. } = first;
     while let Some(piece) = pieces.message().await.unwrap() {
         data.extend(piece.data);
     }
-    let header =
-        WorkspaceHeader { bundle: true, revision: commit, uncommitted: true, ..WorkspaceHeader::default() };
+    let header = WorkspaceHeader {
+        bundle: true,
+        revision: commit,
+        uncommitted: true,
+        install_key,
+        ..WorkspaceHeader::default()
+    };
     (header, data)
 }
 

@@ -1,6 +1,7 @@
 //! Installs: the service runs the script once, in a clone of its own, and copies the files that it added into each session of the project.
 
 use crate::{
+    copies::export,
     environments::{Built, Running, begin_from, project},
     harness::{Machine, Session, code, directory, git, repository},
 };
@@ -259,6 +260,51 @@ async fn another_tenant_or_project_has_no_part_in_an_install() {
         code(site.session_of(&session.tenant).open(site.header(script), vec![]).await),
         "install_missing"
     );
+    site.machine.stop().await;
+}
+
+#[tokio::test]
+async fn a_copy_gets_what_its_origin_has_and_no_script_runs_with_its_files() {
+    let site = Site::start(&[]).await;
+    let origin = site.machine.session();
+    let script =
+        "mkdir node_modules; cp package.json node_modules/id; echo $RANDOM$RANDOM > node_modules/number";
+    assert!(site.open(&origin, script).await);
+    let look = "cat node_modules/number node_modules/id; ls node_modules; git status --short";
+    let installed = origin.sh(look).await;
+    origin.sh("echo two > package-lock.json; echo mine > package.json; git commit -qam mine").await;
+    origin.sh("echo poisoned > node_modules/id").await;
+    let (header, data) = export(&origin).await;
+    let copy = site.session_of(&origin.tenant);
+    copy.open(header.clone(), data.clone()).await.unwrap();
+    let status = "\n M package-lock.json\n M package.json";
+    assert_eq!(copy.sh(look).await, format!("{installed}{status}"));
+    // A copy of the copy has it too.
+    let (again, more) = export(&copy).await;
+    assert_eq!(again.install_key, header.install_key);
+    let second = site.session_of(&origin.tenant);
+    second.open(again, more).await.unwrap();
+    assert_eq!(second.sh(look).await, format!("{installed}{status}"));
+
+    let other = site.session_of(&origin.tenant);
+    let with_lfs =
+        v1::WorkspaceHeader { uncommitted: false, lfs_session_id: origin.id.clone(), ..header.clone() };
+    for copied in [&header, &with_lfs] {
+        let scripted = v1::WorkspaceHeader { install_key: String::new(), ..copied.clone() };
+        let scripted = v1::WorkspaceHeader { project_id: project(), ..scripted };
+        let scripted = v1::WorkspaceHeader { install: site.header(script).install, ..scripted };
+        assert_eq!(code(other.open(scripted.clone(), data.clone()).await), "argument_invalid");
+        assert_eq!(code(site.begin(&other, scripted).await.map(|_| ())), "argument_invalid");
+    }
+    assert_eq!(site.list(&origin.tenant).await.len(), 1);
+    // It is not made again from the files of an agent.
+    let drop =
+        v1::DropEnvironmentRequest { tenant_id: origin.tenant.clone(), key: header.install_key.clone() };
+    site.machine.client.clone().drop_environment(drop).await.unwrap();
+    assert_eq!(code(other.open(header.clone(), data.clone()).await), "install_missing");
+    let without = v1::WorkspaceHeader { install_key: String::new(), ..header };
+    other.open(without, data).await.unwrap();
+    assert_eq!(other.sh("ls").await, "README.md\npackage-lock.json\npackage.json");
     site.machine.stop().await;
 }
 

@@ -6,7 +6,10 @@ use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_missing, lost},
 };
-use domain::{limits, session::Source};
+use domain::{
+    limits,
+    session::{FilesCopy, Source},
+};
 use rpc::v1::{self, ExportHistory};
 use std::time::Duration;
 use store::tenant::bundle_writer::BundleWriter;
@@ -59,10 +62,11 @@ async fn export(deps: &Deps, identity: &Identity, workspace: &Workspace) -> Resu
     });
     let (mut next, mut pieces) = begun.await?;
     let mut bundle = BundleWriter::begin(&deps.store, identity.tenant).await.map_err(unstored)?;
-    let mut commit = String::new();
+    let (mut commit, mut install) = (String::new(), None);
     while let Some(piece) = next {
         if commit.is_empty() {
             commit = piece.commit;
+            install = Some(piece.install_key).filter(|key| !key.is_empty());
         }
         if bundle.size_bytes() + piece.data.len() as u64 > limits::BUNDLE_BYTES_MAX {
             let text = format!("the copy is too large; the limit is {} bytes", limits::BUNDLE_BYTES_MAX);
@@ -73,7 +77,7 @@ async fn export(deps: &Deps, identity: &Identity, workspace: &Workspace) -> Resu
     }
     let bundle = bundle.close().await.map_err(unstored)?;
     let bundle = bundle.publish(None).await.map_err(unstored)?;
-    Ok(workspace.source().copied(&identity.workspace, bundle, commit))
+    Ok(workspace.source().copied(&identity.workspace, FilesCopy { bundle, commit, install }))
 }
 
 fn unstored(error: store::error::Error) -> Status {

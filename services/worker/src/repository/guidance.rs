@@ -93,7 +93,9 @@ impl Guidance {
         let chosen = ChosenEnvironment::of(deps, identity, proposer, &found.configuration).await?;
         let documents: Vec<_> = above.documents.iter().cloned().chain(chosen.document).collect();
         let guidance = Self::of(&documents, found, known)?;
-        let guidance = Self { environment_notice: chosen.notice.or(guidance.environment_notice), ..guidance };
+        let of_proposal = chosen.notice.or(guidance.environment_notice);
+        let environment_notice = EnvironmentNotice::joined(of_proposal, workspace.missing_install().cloned());
+        let guidance = Self { environment_notice, ..guidance };
         if guidance.settings.instructions == known.settings.instructions {
             return Ok(guidance);
         }

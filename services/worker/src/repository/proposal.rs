@@ -47,6 +47,25 @@ pub(crate) struct EnvironmentNotice {
 }
 
 impl EnvironmentNotice {
+    /// A notice for people and for the model.
+    pub(super) fn new(code: &'static str, text: String, sentence: String) -> Self {
+        Self { code, text, sentence: Some(sentence) }
+    }
+
+    /// Both notices as one, with the code of the first.
+    pub(super) fn joined(first: Option<Self>, second: Option<Self>) -> Option<Self> {
+        let (first, second) = match (first, second) {
+            (Some(first), Some(second)) => (first, second),
+            (first, second) => return first.or(second),
+        };
+        let sentences: Vec<String> = first.sentence.into_iter().chain(second.sentence).collect();
+        Some(Self {
+            code: first.code,
+            text: format!("{}\n{}", first.text, second.text),
+            sentence: Some(sentences.join(" ")).filter(|text| !text.is_empty()),
+        })
+    }
+
     /// The error that the session shows.
     pub(crate) fn error(&self) -> Error {
         Error::coded(self.code, self.text.clone())

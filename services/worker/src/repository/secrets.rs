@@ -2,7 +2,7 @@
 
 use super::stored::from_store;
 use crate::process::{deps::Deps, sandbox::Identity};
-use domain::{ids::ProjectId, secret::SecretName};
+use domain::{ids::ProjectId, secret::SecretName, session::files::PeoplesFiles};
 use rpc::v1;
 use std::collections::BTreeMap;
 use tonic::{Code, Status};
@@ -16,8 +16,17 @@ pub(super) struct SetupSecrets {
     pub(super) versions: Vec<String>,
 }
 
+/// What runs with the secrets.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SecretUse {
+    /// A setup: it sees no file of a session.
+    Setup,
+    /// An install, perhaps after a setup: it runs the files.
+    Install(PeoplesFiles),
+}
+
 impl SetupSecrets {
-    /// Finds the newest versions of `named`: the secrets of the project, or else of the tenant, by their variable.
+    /// Finds the newest versions of `named`: the secrets of the project, or else of the tenant, by their variable. No secret is for scripts with an agent's files.
     ///
     /// # Errors
     /// `secret_not_found`; `store_unavailable`.
@@ -26,6 +35,7 @@ impl SetupSecrets {
         identity: &Identity,
         project: &ProjectId,
         named: &BTreeMap<String, SecretName>,
+        _of: SecretUse,
     ) -> Result<Self, Status> {
         if named.is_empty() {
             return Ok(Self::default());

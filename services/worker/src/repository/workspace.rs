@@ -1,13 +1,15 @@
 //! The workspace of a session: opened once, while the model already generates.
 
+mod install;
+
 use super::{
     above::SettingsAbove,
     egress::{CloneAccess, Egress, has_no_doors, is_sealed},
-    environment::{WorkspaceEnvironment, entries, with_interruptions},
+    environment::{WorkspaceEnvironment, with_interruptions},
     image::{WorkspaceImage, with_variables},
     opening::{OpeningProgress, OpeningStage},
     proposal::{ChosenEnvironment, EnvironmentNotice, Proposer},
-    secrets::SetupSecrets,
+    secrets::{SecretUse, SetupSecrets},
     stored::from_store,
 };
 use crate::process::{
@@ -18,11 +20,12 @@ use domain::{
     ids::ProjectId,
     session::{Origin, Source},
 };
+use install::TeamInstall;
 use rpc::v1::{self, open_workspace_request::Part};
 use settings::Settings;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
@@ -44,6 +47,8 @@ pub(crate) struct Workspace {
     progress: OpeningProgress,
     /// What people have not been told yet about the environment with which this loop opened the files, or tried to.
     notice: Arc<Mutex<Option<EnvironmentNotice>>>,
+    /// Why this loop opened a copy without what is installed in its origin.
+    missing_install: Arc<OnceLock<EnvironmentNotice>>,
 }
 
 /// What a workspace begins with.
@@ -65,6 +70,8 @@ struct WorkspacePlan {
     base_commit: String,
     /// What its sandboxes see at `/`, with their variables.
     image: Option<v1::Image>,
+    /// The install that runs with its files; `None`: none does.
+    install: Option<TeamInstall>,
     secrets: SetupSecrets,
     /// Whether a setup or an install belongs to it.
     has_script: bool,
@@ -96,7 +103,8 @@ impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
         let egress = Egress::new(Arc::clone(&deps), identity.clone(), origin.project.clone());
         let progress = OpeningProgress::default();
-        Self { deps, identity, origin, open: Arc::default(), egress, progress, notice: Arc::default() }
+        let (open, notice, missing_install) = (Arc::default(), Arc::default(), Arc::default());
+        Self { deps, identity, origin, open, egress, progress, notice, missing_install }
     }
 
     /// The project of its session.
@@ -143,6 +151,18 @@ impl Workspace {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Why this loop opened a copy without what is installed in its origin.
+    pub(super) fn missing_install(&self) -> Option<&EnvironmentNotice> {
+        self.missing_install.get()
+    }
+
+    /// Goes on without what is installed in the origin of a copy, and notes that for people and the model.
+    fn go_on_without_install(&self) {
+        let missing = self.missing_install.get_or_init(install::not_copied).clone();
+        let mut notice = self.notice.lock().unwrap_or_else(PoisonError::into_inner);
+        *notice = EnvironmentNotice::joined(notice.take(), Some(missing));
+    }
+
     async fn open(&self) -> Result<OpenWorkspace, Status> {
         let work = Box::pin(self.try_open());
         match self.progress.notify_while(&self.deps, &self.identity, work).await {
@@ -178,7 +198,7 @@ impl Workspace {
             let header = v1::WorkspaceHeader {
                 environment_key,
                 image: plan.image.clone(),
-                install: self.install_spec(&plan),
+                install: plan.install.as_ref().map(|install| install.spec(&plan.secrets.versions)),
                 start: plan.settings.start.clone().unwrap_or_default(),
                 options: Some(v1::SandboxOptions {
                     allow_ptrace: plan.settings.allow_ptrace == Some(true),
@@ -206,7 +226,10 @@ impl Workspace {
                 }
                 Err(status) if has_code(&status, "install_missing") && installs < REPETITIONS_MAX => {
                     installs += 1;
-                    Box::pin(self.install(&plan, header)).await?;
+                    match &plan.install {
+                        Some(install) => Box::pin(self.install(&plan, install, header)).await?,
+                        None => self.go_on_without_install(),
+                    }
                 }
                 opened => break opened?,
             }
@@ -231,7 +254,8 @@ impl Workspace {
         if self.has_source() && base_commit.is_empty() {
             // Another loop of the same tree has opened the workspace.
             let secrets = SetupSecrets::default();
-            return Ok(WorkspacePlan { settings, base_commit, image: None, secrets, has_script: false });
+            let (image, install, has_script) = (None, None, false);
+            return Ok(WorkspacePlan { settings, base_commit, image, install, secrets, has_script });
         }
         let image = WorkspaceImage {
             deps: &self.deps,
@@ -243,13 +267,18 @@ impl Workspace {
         self.progress.enter(OpeningStage::Image);
         let image = with_variables(image.bring().await?, &settings.variables);
         let has_setup = settings.image.as_ref().is_some_and(|image| image.setup.is_some());
-        let has_script = has_setup || settings.install.is_some() && self.has_source();
-        let secrets = if has_script {
-            SetupSecrets::find(&self.deps, &self.identity, &self.origin.project, &settings.secrets).await?
-        } else {
-            SetupSecrets::default()
+        let install = TeamInstall::of(&settings, &self.origin.source);
+        let secret_use = match &install {
+            Some(install) => Some(install.secret_use()),
+            None => has_setup.then_some(SecretUse::Setup),
         };
-        Ok(WorkspacePlan { settings, base_commit, image, secrets, has_script })
+        let (deps, project) = (&self.deps, &self.origin.project);
+        let secrets = match secret_use {
+            Some(of) => SetupSecrets::find(deps, &self.identity, project, &settings.secrets, of).await?,
+            None => SetupSecrets::default(),
+        };
+        let has_script = secret_use.is_some();
+        Ok(WorkspacePlan { settings, base_commit, image, install, secrets, has_script })
     }
 
     /// Has the machine clone the source, and gives the settings with the environment that it proposes, if that was allowed, and the commit.
@@ -314,8 +343,14 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of the install, of the broker and of the sandbox.
-    async fn install(&self, plan: &WorkspacePlan, header: v1::WorkspaceHeader) -> Result<(), Status> {
+    async fn install(
+        &self,
+        plan: &WorkspacePlan,
+        install: &TeamInstall,
+        header: v1::WorkspaceHeader,
+    ) -> Result<(), Status> {
         let WorkspacePlan { settings, secrets, .. } = plan;
+        let header = v1::WorkspaceHeader { install: Some(install.spec(&secrets.versions)), ..header };
         self.progress.enter(OpeningStage::Install);
         let installed = async {
             let has_door = !header.git_prefixes.is_empty();
@@ -334,16 +369,6 @@ impl Workspace {
             .await
         };
         self.close_door_after(installed).await.map(drop)
-    }
-
-    /// What the workspace has in addition to the files of its repository. A session without a repository needs nothing.
-    fn install_spec(&self, plan: &WorkspacePlan) -> Option<v1::WorkspaceInstall> {
-        let script = plan.settings.install.as_ref().filter(|_| self.has_source())?;
-        Some(v1::WorkspaceInstall {
-            script: script.clone(),
-            hosts: plan.settings.setup_network.iter().map(entries).collect(),
-            secrets: plan.secrets.versions.clone(),
-        })
     }
 
     /// Opens the door to git before the clone. The submodules and the objects of Git LFS of a public repository, or of copied files, need the door too, but the
@@ -406,12 +431,16 @@ impl Workspace {
     /// As [`Workspace::open_door`].
     async fn source_header(&self) -> Result<v1::WorkspaceHeader, Status> {
         let CloneDoor { git_prefixes, lfs_url } = self.open_door().await?;
+        let mut source = v1::WorkspaceHeader::from(&self.origin.source);
+        if self.missing_install().is_some() {
+            source.install_key = String::new();
+        }
         Ok(v1::WorkspaceHeader {
             fence: self.identity.fence(),
             git_prefixes,
             lfs_url,
             project_id: self.origin.project.to_string(),
-            ..v1::WorkspaceHeader::from(&self.origin.source)
+            ..source
         })
     }
 

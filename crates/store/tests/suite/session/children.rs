@@ -11,7 +11,7 @@ use domain::{
     },
     limits::SUBTASKS_PER_TREE_MAX,
     policy::permission::{Rule, Rules, Verdict},
-    session::{Class, Origin, Outcome, Phase, Source, image::Image},
+    session::{Class, FilesCopy, Origin, Outcome, Phase, Source, image::Image},
     wait::Reason,
 };
 use serde_json::{Value, json};
@@ -393,7 +393,8 @@ async fn a_forked_child_and_those_below_have_a_workspace_of_their_own() {
     let image = Image { reference, credential: None, layers, env };
     world.store.record_image(world.tenant, root.session(), &image).await.unwrap();
     let source = Source { origin: Origin::GitUrl("https://h.org/a".to_owned()), ..Source::default() };
-    let own = source.copied(root.session(), "b1".to_owned(), "c1".to_owned());
+    let copy = FilesCopy { bundle: "b1".to_owned(), commit: "c1".to_owned(), install: None };
+    let own = source.copied(root.session(), copy);
     let (call, changes) = world.call(root.session());
     let forked = NewChild { own_source: Some(own.clone()), ..world.new_child(&call) };
     let outcome =

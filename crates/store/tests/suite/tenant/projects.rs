@@ -23,6 +23,7 @@ async fn a_project_is_created_once_for_each_name() {
         uncommitted: false,
         lfs: None,
         remote: Some("https://example.org/fork.git".to_owned()),
+        install: None,
     };
     let creation = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
     assert!(creation.is_new);

@@ -24,7 +24,7 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
     policy::permission::Rules,
-    session::Source,
+    session::{FilesCopy, Source},
 };
 use rpc::v1::{self, ExportHistory};
 use sha2::{Digest as _, Sha256};
@@ -209,10 +209,11 @@ async fn bundle_files(
         Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
     };
     let mut bundle = BundleWriter::begin(&state.store, tenant).await?;
-    let mut commit = String::new();
+    let (mut commit, mut install) = (String::new(), None);
     while let Some(piece) = next {
         if commit.is_empty() {
             commit = piece.commit;
+            install = Some(piece.install_key).filter(|key| !key.is_empty());
         }
         if bundle.size_bytes() + piece.data.len() as u64 > limits::BUNDLE_BYTES_MAX {
             return Err(Error::ForkTooLarge(limits::BUNDLE_BYTES_MAX));
@@ -222,5 +223,5 @@ async fn bundle_files(
         next = received.map_err(|refusal| Error::Sandbox(refusal).about_files(origin.has_workspace))?;
     }
     let bundle = bundle.close().await?.publish(None).await?;
-    Ok(Some(origin.source.copied(&origin.workspace_id, bundle, commit)))
+    Ok(Some(origin.source.copied(&origin.workspace_id, FilesCopy { bundle, commit, install })))
 }

@@ -156,7 +156,7 @@ pub(crate) async fn export(
                 Ok(None) => return,
                 // The base commit alone: it comes again with the commit.
                 Ok(Some(piece)) if piece.commit.is_empty() && piece.data.is_empty() => continue,
-                Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit, left_out })) => {
+                Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit, left_out, .. })) => {
                     Ok(ExportPiece { data, commit, base_commit, left_out })
                 }
                 Err(status) => Err(failure(status)),

@@ -11,10 +11,20 @@ use sha2::{Digest as _, Sha256};
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _};
 
 /// Raised when the content of a key changes its meaning, or an install of the same content would leave something else.
-const KEY_VERSION: u32 = 1;
+/// What scripts left under 1 may be the work of an agent.
+const KEY_VERSION: u32 = 2;
 /// What changes when the programs of the machine are updated: a file with the version of the system, and the directories of programs.
 const SYSTEM: &str = "/usr/lib/os-release";
 const PROGRAMS: [&str; 5] = ["/usr/bin", "/usr/lib", "/usr/sbin", "/usr/local/bin", "/usr/local/lib"];
+
+/// What a workspace gets in addition to the files of its source.
+#[derive(Debug, Clone)]
+pub enum Install {
+    /// What this script leaves. It runs only with files that no agent wrote.
+    Script(InstallSpec),
+    /// What is installed where the files were copied from. No script runs.
+    Copied(EnvironmentName),
+}
 
 /// A script that installs what a repository needs.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 
 use super::{
     copy::TreeCopy,
-    key::{InstallSpec, name},
+    key::{Install, InstallSpec, name},
     listing::{self, Listing},
 };
 use crate::{
@@ -44,7 +44,9 @@ pub async fn start(
     left: &CancellationToken,
 ) -> Result<(EnvironmentName, BuildStart), Error> {
     let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
-    let install = spec.install.clone().ok_or_else(|| invalid("the call names no install"))?;
+    let Some(Install::Script(install)) = spec.install.clone() else {
+        return Err(invalid("the call names no install"));
+    };
     let shared = &session.shared;
     let has_files = session.find_workspace().await?.is_some();
     shared.images.check_host()?;

@@ -2,13 +2,13 @@
 
 use super::{
     copy::{Copied, TreeCopy},
-    key::{InstallSpec, name},
+    key::{Install, name},
     listing,
 };
 use crate::{
     code::Code,
     error::Error,
-    image::manifest::Manifest,
+    image::{layer::EnvironmentName, manifest::Manifest},
     isolation::{facts::Facts, launch::give_to, policy::User},
     session::state::Session,
     workspace::snapshots::track::{DIRECTORY, EXCLUDED},
@@ -36,15 +36,20 @@ pub(in crate::workspace) struct NewWorkspace<'a> {
     pub(in crate::workspace) uid: u32,
 }
 
-/// Fills a new workspace.
+/// Fills a new workspace, and gives the name of what it has now.
 ///
 /// # Errors
 /// `install_missing`, `install_failed`, `disk_full`; those of the file system.
-pub(in crate::workspace) async fn run(new: NewWorkspace<'_>, install: &InstallSpec) -> Result<(), Error> {
+pub(in crate::workspace) async fn run(
+    new: NewWorkspace<'_>,
+    install: &Install,
+) -> Result<EnvironmentName, Error> {
     let NewWorkspace { session, image, env, build, uid } = new;
     let shared = &session.shared;
-    let listing = listing::read(build).await?;
-    let name = name(session.key.tenant, image, env, install, &listing)?;
+    let name = match install {
+        Install::Script(spec) => name(session.key.tenant, image, env, spec, &listing::read(build).await?)?,
+        Install::Copied(name) => name.clone(),
+    };
     let missing =
         || Error::refused(Code::InstallMissing, "the machine has not installed what the workspace needs");
     // Kept until the copy is whole.
@@ -60,7 +65,8 @@ pub(in crate::workspace) async fn run(new: NewWorkspace<'_>, install: &InstallSp
     };
     let images = Arc::clone(&shared.images);
     let filled = tokio::task::spawn_blocking(move || fill.run(&|| images.check_host())).await;
-    filled.map_err(|error| Error::io("copy what was installed")(io::Error::other(error)))?
+    filled.map_err(|error| Error::io("copy what was installed")(io::Error::other(error)))??;
+    Ok(name)
 }
 
 struct Fill {

@@ -8,6 +8,7 @@ use crate::{
     code::Code,
     disk::count::Measure,
     error::Error,
+    image::digest::Digest,
     layout,
     session::{
         draft::Draft,
@@ -31,6 +32,8 @@ use tokio_util::sync::CancellationToken;
 /// What fills a new workspace.
 struct Filled {
     draft: Draft,
+    /// What was installed.
+    install: Option<Digest>,
     /// The snapshot of the files, if there is one already.
     snapshot: Option<Snapshot>,
     /// What they take on the disk, if it was measured.
@@ -70,7 +73,7 @@ pub async fn run(
     let directory = shared.layout.workspace(&session.key);
     let build = build_directory(session);
     let pin = shared.images.pin(&spec.image)?;
-    let Filled { draft, snapshot, measure } = match &spec.source {
+    let Filled { draft, install, snapshot, measure } = match &spec.source {
         None => fill_empty(session, spec).await?,
         Some(source) => fill_from(session, &mut files, spec, source, left).await?,
     };
@@ -83,6 +86,7 @@ pub async fn run(
         opening: spec.key.opening,
         image: spec.image.clone(),
         env: spec.env.clone(),
+        install,
         start: spec.start.clone(),
         options: spec.options,
         boot: shared.boot.clone(),
@@ -123,18 +127,21 @@ async fn fill_from(
         files.draft = Some(draft);
         return Err(source_changed());
     }
+    let mut filled = Filled { draft, install: None, snapshot: None, measure: None };
     if let Some(install) = &spec.install {
         let shared = &session.shared;
-        let (image, env, uid) = (&spec.image, &spec.env, shared.uid(draft.slot.number()));
+        let (image, env, uid) = (&spec.image, &spec.env, shared.uid(filled.draft.slot.number()));
         let build = &build_directory(session);
-        let taken = take::run(NewWorkspace { session, image, env, build, uid }, install).await;
-        if let Err(error) = taken {
-            // It is found missing before anything is copied.
-            files.draft = Some(draft).filter(|_| error.code() == Code::InstallMissing);
-            return Err(error);
+        match take::run(NewWorkspace { session, image, env, build, uid }, install).await {
+            Ok(name) => filled.install = Some(name.key),
+            Err(error) => {
+                // It is found missing before anything is copied.
+                files.draft = Some(filled.draft).filter(|_| error.code() == Code::InstallMissing);
+                return Err(error);
+            }
         }
     }
-    Ok(Filled { draft, snapshot: None, measure: None })
+    Ok(filled)
 }
 
 async fn fill_empty(session: &Session, spec: &OpenSpec) -> Result<Filled, Error> {
@@ -153,7 +160,7 @@ async fn fill_empty(session: &Session, spec: &OpenSpec) -> Result<Filled, Error>
         configuration: v1::ConfigurationFiles::default(),
         asked_at: Instant::now(),
     };
-    Ok(Filled { draft, snapshot: Some(snapshot), measure: Some(measure) })
+    Ok(Filled { draft, install: None, snapshot: Some(snapshot), measure: Some(measure) })
 }
 
 /// Where an upload is kept until the workspace is made: not below the tree, readable by the session's user.

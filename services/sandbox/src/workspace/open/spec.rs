@@ -7,7 +7,7 @@ use crate::{
     image::manifest::Manifest,
     session::{draft::DraftKey, state::Session},
     workspace::{
-        install::key::InstallSpec,
+        install::key::Install,
         source::{self, LfsOrigins, Source},
     },
 };
@@ -28,8 +28,8 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
-    /// The install whose files it gets in addition to those of its source.
-    pub install: Option<InstallSpec>,
+    /// What it gets in addition to the files of its source.
+    pub install: Option<Install>,
     /// The script that runs at each start of a sandbox; empty: none.
     pub start: String,
     /// What the programs of its sandboxes may also do.
