@@ -6,6 +6,8 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 /// Namespace of our error codes in `google.rpc.ErrorInfo.domain`.
 pub const DOMAIN: &str = "flotilla";
+/// The metadata of a refusal by a fence: the highest epoch that it knows.
+const HIGHEST_EPOCH: &str = "highest_epoch";
 
 /// Builds a status that carries `code` (for example `prompt_empty`) as `google.rpc.ErrorInfo.reason`.
 pub fn error(grpc: Code, code: &str, message: impl Into<String>) -> Status {
@@ -16,6 +18,18 @@ pub fn error(grpc: Code, code: &str, message: impl Into<String>) -> Status {
 /// Returns the stable code of a status that [`error`] made, on either side of the wire.
 pub fn code_of(status: &Status) -> Option<String> {
     status.get_details_error_info().filter(|info| info.domain == DOMAIN).map(|info| info.reason)
+}
+
+/// Builds a status with `code` for a caller whose epoch is below `highest`.
+pub fn stale(grpc: Code, code: &str, message: impl Into<String>, highest: u64) -> Status {
+    let metadata = HashMap::from([(HIGHEST_EPOCH.to_owned(), highest.to_string())]);
+    Status::with_error_details(grpc, message, ErrorDetails::with_error_info(code, DOMAIN, metadata))
+}
+
+/// Returns the epoch of a status that [`stale`] made, on either side of the wire.
+pub fn highest_epoch_of(status: &Status) -> Option<u64> {
+    let info = status.get_details_error_info().filter(|info| info.domain == DOMAIN)?;
+    info.metadata.get(HIGHEST_EPOCH)?.parse().ok()
 }
 
 /// The caller sent something invalid; the message names it and the remedy.
@@ -62,6 +76,16 @@ mod tests {
         assert_eq!(code_of(&parsed).as_deref(), Some("prompt_empty"));
         assert_eq!(parsed.message(), "the prompt is empty");
         assert_eq!(code_of(&Status::internal("other")), None);
+    }
+
+    #[test]
+    fn the_epoch_of_a_fence_survives_the_wire() {
+        let status = stale(Code::FailedPrecondition, "epoch_stale", "too low", 10);
+        let response: http::Response<()> = status.into_http();
+        let parsed = Status::from_header_map(response.headers()).expect("a status in the headers");
+        assert_eq!(highest_epoch_of(&parsed), Some(10));
+        assert_eq!(code_of(&parsed).as_deref(), Some("epoch_stale"));
+        assert_eq!(highest_epoch_of(&invalid("epoch_stale", "of an earlier version")), None);
     }
 
     #[test]

@@ -15,6 +15,14 @@ pub enum Error {
         /// One or two sentences for a person or a model.
         message: String,
     },
+    /// A caller with a higher epoch was here.
+    #[error("epoch {epoch} of the session was taken over by epoch {highest}")]
+    Stale {
+        /// The epoch of the caller.
+        epoch: u64,
+        /// The highest epoch seen.
+        highest: u64,
+    },
     /// The machine failed; the caller gets only `internal`.
     #[error("{doing}")]
     Io {
@@ -41,6 +49,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Refused { code, .. } => *code,
+            Self::Stale { .. } => Code::EpochStale,
             Self::Io { .. } => Code::Internal,
         }
     }
@@ -58,11 +67,14 @@ impl Error {
 
     /// The status that the caller gets. The cause stays in the log.
     pub fn to_status(&self) -> tonic::Status {
-        let message = match self {
-            Self::Refused { message, .. } => message.clone(),
-            Self::Io { doing, .. } => format!("the sandbox service failed to {doing}"),
-        };
-        rpc::status::error(self.code().grpc(), self.code().name(), message)
+        let (grpc, code) = (self.code().grpc(), self.code().name());
+        match self {
+            Self::Refused { message, .. } => rpc::status::error(grpc, code, message),
+            Self::Stale { highest, .. } => rpc::status::stale(grpc, code, self.to_string(), *highest),
+            Self::Io { doing, .. } => {
+                rpc::status::error(grpc, code, format!("the sandbox service failed to {doing}"))
+            }
+        }
     }
 }
 

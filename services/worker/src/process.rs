@@ -7,5 +7,6 @@ pub(crate) mod clock;
 pub(crate) mod contention;
 pub(crate) mod control;
 pub(crate) mod deps;
+pub(crate) mod regain;
 pub(crate) mod sandbox;
 pub(crate) mod store_timeout;

@@ -26,6 +26,7 @@ mod ptys;
 mod quotas;
 mod repositories;
 mod requests;
+mod restores;
 mod sandbox_faults;
 mod scenarios;
 mod scheduling;

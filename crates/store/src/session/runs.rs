@@ -139,6 +139,26 @@ impl Store {
         Ok(())
     }
 
+    /// Releases a session that this loop owns although the sandbox knows an epoch above its own, `highest`: the database was restored from an older copy. The next
+    /// loop has an epoch above it. It counts as an attempt, so that two deployments with one sandbox cannot do this to each other for ever. Returns false if another
+    /// worker already owns the session.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn raise_epoch(&self, fence: &Fence, highest: u64) -> Result<bool, Error> {
+        let sql = format!(
+            "update session_run set epoch = greatest(epoch, $4), phase = {RUNNABLE}, owner = null,
+                    queued_at = coalesce(owned_at, now()), owned_at = null
+              where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
+        );
+        let update = sqlx::query(AssertSqlSafe(sql))
+            .bind(fence.tenant.0)
+            .bind(fence.session.as_str())
+            .bind(signed(fence.epoch))
+            .bind(signed(highest));
+        Ok(self.statements(fence.tenant).await?.run(update).await? > 0)
+    }
+
     /// Releases a session whose loop failed on this worker. The attempt counts. A suspect pauses first, unless its mailbox
     /// holds an untaken abort. Does nothing if another worker already owns the session.
     ///

@@ -305,6 +305,7 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     // These return nothing, and must not have changed any row either.
     store.refuse(&fence, "stranger").await.unwrap();
     store.hand_over(&fence).await.unwrap();
+    assert!(!store.raise_epoch(&fence, 10).await.unwrap());
     store.fail_attempt(stranger, &session, 1).await.unwrap();
     // The session of one tenant cannot belong to a project of another.
     new.project_id = world.project.clone();

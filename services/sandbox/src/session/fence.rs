@@ -4,7 +4,6 @@
 //! So an admitted caller knows that each effect of a lower epoch is over or will never happen.
 
 use crate::{
-    code::Code,
     error::{Error, blocking},
     layout,
 };
@@ -94,17 +93,14 @@ impl Fence {
 }
 
 fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
-    if epoch < highest {
-        let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
-        return Err(Error::refused(Code::EpochStale, text));
-    }
-    Ok(())
+    if epoch < highest { Err(Error::Stale { epoch, highest }) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
+    use crate::code::Code;
     use futures::FutureExt as _;
 
     async fn admit(fence: &Fence, epoch: u64) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::{
             preview::{self, PlannedFailure, Preview},
             read::loaded_instructions,
         },
-        outcome::{Output, ToolError, failure},
+        outcome::{Output, ToolError, opening_error},
         registry,
         tool::{Repeat, Tool},
     },
@@ -280,7 +280,7 @@ async fn run(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolErr
 }
 
 async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
-    workspace.ready().await.map_err(|status| ToolError::Broken(failure(&status)))?;
+    workspace.ready().await.map_err(|status| opening_error(&status))?;
     let network = workspace.egress().ready().await;
     if let Err(status) = network
         && registry::uses_network(&ctx.call.tool)

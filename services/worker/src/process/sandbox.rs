@@ -119,6 +119,11 @@ pub(crate) fn is_missing(status: &Status) -> bool {
     has_code(status, MISSING)
 }
 
+/// Whether the service knows a higher epoch of the session.
+pub(crate) fn is_stale(status: &Status) -> bool {
+    has_code(status, "epoch_stale")
+}
+
 /// The error for files that were opened and are gone.
 pub(crate) fn lost() -> Status {
     rpc::status::precondition(LOST, "the sandbox machine lost the files of this session")

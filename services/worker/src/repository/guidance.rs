@@ -6,7 +6,10 @@ use super::{
     proposal::{ChosenEnvironment, EnvironmentNotice, Proposer},
     workspace::Workspace,
 };
-use crate::process::{deps::Deps, sandbox::Identity};
+use crate::process::{
+    deps::Deps,
+    sandbox::{Identity, is_stale},
+};
 use domain::conversation::message::Error;
 use rpc::v1;
 use settings::{
@@ -57,8 +60,8 @@ impl From<Status> for GuidanceError {
 impl Guidance {
     /// Reads the guidance, and opens the workspace if it starts from a repository. `known` is the guidance of an earlier turn.
     ///
-    /// A workspace that starts empty has no configuration. A failure to read its guidance does not fail the turn; the first tool
-    /// that needs the workspace opens it.
+    /// A workspace that starts empty has no configuration. A failure to read its guidance does not fail the turn, unless another loop has taken over; the first
+    /// tool that needs the workspace opens it.
     ///
     /// # Errors
     /// If the workspace cannot be opened or read, or the configuration is unsafe.
@@ -75,6 +78,11 @@ impl Guidance {
                 workspace.ready().await?;
             }
             let found = deps.sandbox.client().read_guidance(request(identity, known)).await;
+            if let Err(status) = &found
+                && is_stale(status)
+            {
+                return Err(status.clone().into());
+            }
             let found = found.map(tonic::Response::into_inner).unwrap_or_default();
             return Self::of(&above.documents, found, known);
         }

@@ -1,6 +1,9 @@
 //! What the opening of a workspace does, for subscribers of the session: it may take minutes. The notices are hints: they may be lost, and no row is written.
 
-use crate::process::{deps::Deps, sandbox::Identity};
+use crate::process::{
+    deps::Deps,
+    sandbox::{Identity, is_stale},
+};
 use bus::feed::{Notice, Subject};
 use domain::{event::WORKSPACE_PROGRESS, ids::EventId};
 use rpc::v1;
@@ -151,11 +154,6 @@ impl OpeningProgress {
             Err(_) => Some(known),
         }
     }
-}
-
-/// Whether the machine refused a call because another loop has taken over the session.
-fn is_stale(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("epoch_stale")
 }
 
 /// What is known with the answer of the machine, which knows more; `None`: another loop has taken over the session.

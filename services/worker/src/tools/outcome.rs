@@ -1,6 +1,6 @@
 //! The result of a tool call: an answer for the model, or the reason why there is none.
 
-use crate::process::sandbox::{LOST, is_away, is_lost, is_missing};
+use crate::process::sandbox::{LOST, is_away, is_lost, is_missing, is_stale};
 use convert_client::error::Error;
 use domain::conversation::{message, part::attached::File};
 use serde_json::{Map, Value};
@@ -72,6 +72,11 @@ pub(crate) fn failure(status: &Status) -> message::Error {
     }
     let code = rpc::status::code_of(status).unwrap_or_else(|| "workspace_failed".to_owned());
     message::Error::coded(&code, format!("{} ({code})", status.message()))
+}
+
+/// Converts a failure to open the files, which ends the turn.
+pub(crate) fn opening_error(status: &Status) -> ToolError {
+    if is_stale(status) { ToolError::Fenced } else { ToolError::Broken(failure(status)) }
 }
 
 /// Converts a refusal by the sandbox. The model learns about a mistake in its call; a system failure ends the turn.

@@ -26,7 +26,7 @@ use crate::{
     process::{
         control::Control,
         deps::Deps,
-        sandbox::is_lost,
+        sandbox::{is_lost, is_stale},
     },
     record::{ParkResult, Record, WriteError},
     repository::guidance::{GuidanceError, configuration_error},
@@ -214,6 +214,9 @@ impl Concerns {
         let delayed = self.opening.take_delayed();
         match opened {
             Ok(()) => {}
+            Err(GuidanceError::Files(status)) if is_stale(&status) => {
+                return Err(WriteError::Fenced);
+            }
             Err(GuidanceError::Files(status)) if self.continues_without_files(&status) => {
                 return self.restart_workspace(delayed).await.map(|()| None);
             }

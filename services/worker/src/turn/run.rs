@@ -17,7 +17,7 @@ use super::{
 use crate::{
     conversation::{kept::KeptConversation, memory::Conversation},
     model::call::ModelEvent,
-    process::{clock::now, control::Control, deps::Deps, store_timeout::with_store_timeout},
+    process::{clock::now, control::Control, deps::Deps, regain::regain, store_timeout::with_store_timeout},
     record::{Record, WriteError},
     repository::guidance::GuidanceError,
     tools::{
@@ -100,6 +100,9 @@ pub(crate) async fn run(
         }
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "the loop stops writing");
+            if matches!(error, WriteError::Fenced) && Box::pin(regain(&deps, &taken.fence)).await {
+                return LoopEnd::HandedOver;
+            }
             LoopEnd::Dropped
         }
     }

@@ -219,6 +219,19 @@ async fn a_handover_is_no_attempt_and_a_failed_loop_is_one() {
 }
 
 #[tokio::test]
+async fn an_epoch_is_raised_above_that_of_the_sandbox_and_only_by_its_owner() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    assert!(world.store.raise_epoch(&running.fence, 10).await.unwrap());
+    assert!(!world.store.raise_epoch(&running.fence, 20).await.unwrap(), "it no longer owns the session");
+    let taken = world.take(&running.session, running.worker).await.unwrap();
+    assert_eq!((taken.attempts, taken.fence.epoch), (2, 11));
+    assert!(world.store.raise_epoch(&taken.fence, 3).await.unwrap());
+    let taken = world.take(&running.session, running.worker).await.unwrap();
+    assert_eq!((taken.attempts, taken.fence.epoch), (3, 12), "an epoch never falls");
+}
+
+#[tokio::test]
 async fn the_queue_position_counts_the_tenants_own_sessions() {
     let mut world = World::new().await;
     let sessions = [world.session().await, world.session().await, world.session().await];

@@ -8,7 +8,7 @@ use crate::{
     process::{deps::Deps, sandbox::Identity},
     repository::{guidance::Guidance, workspace::Workspace},
     tools::{
-        outcome::{ToolError, failure, sandbox_error},
+        outcome::{ToolError, opening_error, sandbox_error},
         tool::Tool,
     },
 };
@@ -96,9 +96,9 @@ async fn expand(means: &ExpansionMeans, prompt: CommandPrompt) -> Result<Expansi
         return Err(command_error(&prompt, &format!("runs {shells} shell commands; the limit is {most}")));
     }
     if shells > 0 || !named.is_empty() {
-        means.workspace.ready().await.map_err(|status| ToolError::Broken(failure(&status)))?;
+        means.workspace.ready().await.map_err(|status| opening_error(&status))?;
         let network = means.workspace.egress().ready().await;
-        network.map_err(|status| ToolError::Broken(failure(&status)))?;
+        network.map_err(|status| opening_error(&status))?;
     }
     let agent = command.agent.as_deref().unwrap_or(&prompt.user.agent);
     let mut number = 0;

@@ -9,7 +9,7 @@ use crate::{
     repository::workspace::Workspace,
     tools::{
         files::read::{BINARY, is_document},
-        outcome::{ToolError, failure, sandbox_error},
+        outcome::{ToolError, opening_error, sandbox_error},
     },
     turn::session::Session,
 };
@@ -137,7 +137,7 @@ async fn read_all(
     identity: &Identity,
     parts: Vec<Part>,
 ) -> Result<Vec<FileContent>, ToolError> {
-    workspace.ready().await.map_err(|status| ToolError::Broken(failure(&status)))?;
+    workspace.ready().await.map_err(|status| opening_error(&status))?;
     let mut contents = vec![];
     for part in parts {
         let Some(file) = part.body.as_file().cloned() else { continue };
