@@ -275,6 +275,17 @@ impl Stack {
         ServiceHandle::gateway(&self.settings).await
     }
 
+    /// Starts a further gateway whose arguments `change` changes, as a second one may have others.
+    ///
+    /// # Errors
+    /// Why it does not start.
+    pub async fn try_gateway(&self, change: impl FnOnce(&mut Vec<String>)) -> anyhow::Result<ServiceHandle> {
+        let mut arguments = self.settings.gateway_arguments();
+        change(&mut arguments);
+        let config = Gateway::parse_from(arguments).config;
+        ServiceHandle::try_start(|service| gateway::run(config, service)).await
+    }
+
     /// Starts one more worker.
     pub async fn add_worker(&mut self) {
         let number = self.workers.len() + 1;
@@ -380,6 +391,13 @@ impl ServiceHandle {
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
+        Self::try_start(run).await.unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    async fn try_start<F>(run: impl FnOnce(chassis::Service) -> F) -> anyhow::Result<Self>
+    where
+        F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
         let (service, mut ready) = chassis::Service::in_process();
         let stop = service.shutdown.clone();
         let body = run(service);
@@ -390,9 +408,12 @@ impl ServiceHandle {
         match ready.recv().await {
             Ok(ready) => running.url = ready.url,
             // Its end says why.
-            Err(error) => panic!("{error}: {:?}", (&mut running.task).await),
+            Err(error) => {
+                let ended = (&mut running.task).await.expect("no panic");
+                return Err(ended.err().unwrap_or_else(|| error.into()));
+            }
         }
-        running
+        Ok(running)
     }
 
     async fn stop_and_join(mut self) {

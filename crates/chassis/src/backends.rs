@@ -1,5 +1,7 @@
 //! Settings that gateways and workers share, under the same names.
 
+pub mod sandbox_check;
+
 use crate::{
     error::Error,
     grpc::{self, ServerCheck, Windows},
@@ -43,6 +45,10 @@ pub struct Backends {
     /// The token for the sandbox service.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true)]
     pub sandbox_token: Secret<String>,
+    /// The id of the sandbox service that the present one replaces, with all files of sessions: set it once, if the data directory of the other one is
+    /// lost for good.
+    #[arg(long, env = "FLOTILLA_SANDBOX_REPLACES", value_name = "ID")]
+    pub sandbox_replaces: Option<String>,
     /// The platform's opencode.json. It binds every session; lower levels cannot loosen it.
     #[arg(long, env = "FLOTILLA_SETTINGS")]
     pub settings: Option<PathBuf>,

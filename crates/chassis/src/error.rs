@@ -70,6 +70,19 @@ pub enum Error {
         /// The address.
         url: String,
     },
+    /// The sandbox service does not have the files of the sessions.
+    #[error(
+        "the sandbox service at {url} is {found}, but the files of the sessions are in {known}; give FLOTILLA_SANDBOX_URL the address of the service whose \
+         data directory has the id {known}, or, if that directory is lost for good, start once with FLOTILLA_SANDBOX_REPLACES={known}"
+    )]
+    OtherSandbox {
+        /// Its address.
+        url: String,
+        /// The id of the service that has them.
+        known: String,
+        /// The id of the service that answers.
+        found: String,
+    },
     /// An HTTP client could not be built.
     #[error("build an HTTP client")]
     HttpClient(#[source] reqwest::Error),

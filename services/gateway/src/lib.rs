@@ -18,7 +18,10 @@ mod streams;
 use anyhow::Context as _;
 use app::ground::gateway::Gateway;
 use auth::{keys::Keys, live_keys::LiveKeys};
-use chassis::port::{self, Bounds};
+use chassis::{
+    backends::sandbox_check::{SandboxCheck, SandboxIds},
+    port::{self, Bounds},
+};
 use config::Config;
 use futures::FutureExt as _;
 use ground::state::State;
@@ -33,10 +36,11 @@ const STORE_CLOSING: Duration = Duration::from_secs(5);
 /// Runs a gateway until `service.shutdown`. Open calls end first; streams end with a request to resume elsewhere.
 ///
 /// # Errors
-/// If the configuration is invalid or the address is in use. While Postgres, Redis, NATS or the sandbox are down, the gateway
-/// runs, and calls that need them answer UNAVAILABLE.
+/// If the configuration is invalid, the address is in use, or the sandbox service is not the one that has the files of the sessions. While Postgres, Redis,
+/// NATS or the sandbox are down, the gateway runs, and calls that need them answer UNAVAILABLE.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let state = State::connect(&config, &service).await?;
+    let sandbox = check_sandbox(&config, &state, &service).await?;
     let listener = tokio::net::TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("listen at {}", config.listen))?;
     let address = listener.local_addr().context("read the address")?;
@@ -54,7 +58,27 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     if tokio::time::timeout(STORE_CLOSING, state.store.close()).await.is_err() {
         tracing::warn!("some queries did not end in time");
     }
-    Ok(())
+    Ok(sandbox.end()?)
+}
+
+/// Compares the sandbox service with the one that Postgres knows.
+async fn check_sandbox(
+    config: &Config,
+    state: &State,
+    service: &chassis::Service,
+) -> Result<SandboxCheck, chassis::error::Error> {
+    let (state, replaces) = (state.clone(), config.backends.sandbox_replaces.clone());
+    let compare = move || {
+        let (state, replaces) = (state.clone(), replaces.clone());
+        async move {
+            let found = state.sandbox.find_id().await?;
+            let known = state.store.note_sandbox(&found, replaces.as_deref()).await;
+            let known =
+                known.inspect_err(|error| tracing::debug!("cannot compare the sandbox: {error}")).ok()?;
+            Some(SandboxIds { known, found })
+        }
+    };
+    SandboxCheck::start(&config.backends.sandbox_url, service, compare).await
 }
 
 /// Starts the background loops. They end when the gateway stops.

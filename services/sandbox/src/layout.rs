@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! etc/                               /etc of every sandbox
+//! id                                 the id of the directory, made once: callers know it
 //! lock                               held by the one service that uses the directory
 //! fence/<tenant>/<session>           the highest epoch seen
 //! closed/<tenant>                    an empty file: the tenant was deleted
@@ -97,6 +98,25 @@ impl Layout {
             fs::set_permissions(root.join(name), Permissions::from_mode(0o700))?;
         }
         Ok(Self { root })
+    }
+
+    /// The id of the data directory, which the first call makes. Blocks. Only the service that holds the directory may call it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn identify(&self) -> io::Result<String> {
+        let path = self.root.join("id");
+        match fs::read_to_string(&path) {
+            // A crash of the machine may leave it empty. No caller has seen it then.
+            Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        let id = format!("sbx_{}", uuid::Uuid::now_v7().simple());
+        replace(&path, id.as_bytes())?;
+        // Callers refuse another id, so it must outlive a crash of the machine.
+        fs::File::open(&self.root)?.sync_all()?;
+        Ok(id)
     }
 
     /// The data directory itself.

@@ -88,7 +88,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         Directories { etc: layout.etc(), libraries: layout.libraries(), copies: layout.copies() };
     let mut launcher =
         Launcher::start(facts, directories, service.tasks.clone()).context("prepare the launcher")?;
-    let isolation = test_isolation(&mut launcher, &layout, &config.without, &service).await?;
+    let mut isolation = test_isolation(&mut launcher, &layout, &config.without, &service).await?;
+    isolation.sandbox_id = layout.identify().context("read the id of the data directory")?;
     priority::watch(launcher.facts(), &service.tasks, service.shutdown.clone());
 
     let listener =
@@ -231,6 +232,7 @@ async fn test_isolation(
         backend_version: version.clone(),
         properties: report.properties.into_iter().collect(),
         missing: report.gaps.iter().map(ToString::to_string).collect(),
+        sandbox_id: String::new(),
     })
 }
 

@@ -16,6 +16,7 @@ mod turn;
 mod upkeep;
 
 use anyhow::Context as _;
+use chassis::backends::sandbox_check::{SandboxCheck, SandboxIds};
 use claim::{lease, run};
 use config::Config;
 use process::deps::Deps;
@@ -26,12 +27,13 @@ use tools::registry;
 /// Runs a worker until `service.shutdown`, then hands over its sessions and returns.
 ///
 /// # Errors
-/// If the configuration is invalid. If Postgres, Redis, NATS or the sandbox is down, the worker waits for it and reports that in
+/// If the configuration is invalid, or the sandbox service is not the one that has the files of the sessions. If Postgres, Redis, NATS or the sandbox is down, the worker waits for it and reports that in
 /// its health.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let providers = config.providers().context("read the configuration of the model providers")?;
     let deps = Arc::new(Deps::connect(&config, providers, service.tasks.clone()).await?);
     let offer = Capabilities { models: deps.providers.providers.facts(), tools: registry::all() };
+    let sandbox = check_sandbox(&config, &deps, &service).await?;
     let lease = lease::start(&config, &deps, offer, service.clone())?;
     let admin_only = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     run::wait_for_postgres(&deps, &service).await;
@@ -42,5 +44,25 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     // A connection that hangs ends with the process.
     let patience = std::time::Duration::from_millis(domain::limits::LEASE_STOP_MS / 2);
     drop(tokio::time::timeout(patience, deps.store.close()).await);
-    Ok(())
+    Ok(sandbox.end()?)
+}
+
+/// Compares the sandbox service with the one that Postgres knows.
+async fn check_sandbox(
+    config: &Config,
+    deps: &Arc<Deps>,
+    service: &chassis::Service,
+) -> Result<SandboxCheck, chassis::error::Error> {
+    let (deps, replaces) = (Arc::clone(deps), config.backends.sandbox_replaces.clone());
+    let compare = move || {
+        let (deps, replaces) = (Arc::clone(&deps), replaces.clone());
+        async move {
+            let found = deps.sandbox.find_id().await?;
+            let known = deps.store.note_sandbox(&found, replaces.as_deref()).await;
+            let known =
+                known.inspect_err(|error| tracing::debug!("cannot compare the sandbox: {error}")).ok()?;
+            Some(SandboxIds { known, found })
+        }
+    };
+    SandboxCheck::start(&config.backends.sandbox_url, service, compare).await
 }

@@ -1,8 +1,8 @@
-//! What happens when Postgres is not the one of before: a database that was restored from an older copy.
+//! What happens when Postgres or the sandbox service is not the one of before: a database that was restored from an older copy, and another data directory.
 
 use e2e::{
     Stack,
-    turn::{output, run},
+    turn::{assert_works, output, run},
 };
 use sqlx::AssertSqlSafe;
 
@@ -41,4 +41,40 @@ async fn sessions_go_on_although_the_sandbox_knows_a_later_epoch_than_postgres()
         assert_eq!(outcome, "done");
         assert!(transcript.error().is_none(), "no prompt failed: {:?}", transcript.error());
     }
+}
+
+/// The id of the data directory of the sandbox service.
+fn sandbox_id(stack: &Stack) -> String {
+    std::fs::read_to_string(stack.sandbox_data().join("id")).unwrap()
+}
+
+#[tokio::test]
+async fn a_gateway_with_another_sandbox_does_not_start_until_it_replaces_the_first() {
+    let mut stack = Stack::start().await;
+    let known = sandbox_id(&stack);
+    stack.stop_sandbox().await;
+    stack.start_sandbox().await;
+    assert_eq!(sandbox_id(&stack), known, "a restart keeps it");
+    drop(stack.try_gateway(|_| {}).await.unwrap());
+
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    let found = sandbox_id(&stack);
+    assert_ne!(found, known);
+    let start = async |replaces: &str| {
+        let replaces = ["--sandbox-replaces".to_owned(), replaces.to_owned()];
+        stack.try_gateway(|arguments| arguments.extend(replaces)).await.map(drop)
+    };
+    // The new one is none that it could replace.
+    for refused in [stack.try_gateway(|_| {}).await.map(drop), start(&found).await] {
+        let refused = refused.unwrap_err().to_string();
+        for part in [&found, &known, &format!("FLOTILLA_SANDBOX_REPLACES={known}")] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+    }
+    start(&known).await.unwrap();
+    start(&known).await.unwrap();
+    stack.add_worker().await;
+    assert_works(&stack.api, &stack.session().await).await;
 }

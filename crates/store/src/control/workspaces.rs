@@ -1,10 +1,11 @@
-//! Compares what Postgres says about workspaces with what the sandbox has.
+//! Compares what Postgres says about workspaces with what the sandbox has, and knows the sandbox service that has them: there is one for each deployment.
 
 use super::{
     candidate::{SessionRef, session_ref},
     retention::{ProjectRef, project_ref},
 };
 use crate::{Store, column::signed, error::Error};
+use sqlx::Row as _;
 use uuid::Uuid;
 
 /// Files on the sandbox machine, as the sandbox lists them.
@@ -17,6 +18,26 @@ pub struct StoredFiles {
 }
 
 impl Store {
+    /// Gives the id of the sandbox service that has the files of the sessions. The first one that is `found` is noted; `found` takes the place of the noted one if
+    /// the operator says that it `replaces` exactly that one.
+    ///
+    /// # Errors
+    /// `Db`: noted or not; safe to repeat.
+    pub async fn note_sandbox(&self, found: &str, replaces: Option<&str>) -> Result<String, Error> {
+        let row = sqlx::query(
+            "insert into sandbox_service as known (is_only, id) values (true, $1)
+             on conflict (is_only) do update
+               set id = case when known.id = $2 then excluded.id else known.id end,
+                   noted_at = case when known.id = $2 then now() else known.noted_at end
+             returning id",
+        )
+        .bind(found)
+        .bind(replaces)
+        .fetch_one(&self.system)
+        .await?;
+        Ok(row.try_get("id")?)
+    }
+
     /// Lists the sessions whose files were opened, by tenant and id; the cursor is the last one.
     ///
     /// # Errors

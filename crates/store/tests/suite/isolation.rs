@@ -84,13 +84,13 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Lists every table except the migrations' own, `worker`, `chore`, `secret_key` and `key_canary`, which have no tenant, and `secret_counter`, which only
+/// Lists every table except the migrations' own, `worker`, `chore`, `sandbox_service`, `secret_key` and `key_canary`, which have no tenant, and `secret_counter`, which only
 /// the broker reaches. New tables are included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
           where relkind = 'r' and relnamespace = 'public'::regnamespace
-            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'secret_counter', 'secret_key', 'key_canary') order by relname",
+            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'sandbox_service', 'secret_counter', 'secret_key', 'key_canary') order by relname",
     )
     .fetch_all(&mut connect(&world.database.migrator_url).await)
     .await
@@ -161,7 +161,7 @@ async fn a_tenant_cannot_write_for_another() {
         assert_eq!(refusal(&mut connection, insert).await, NOT_ALLOWED, "{table}");
         assert_eq!(refusal(&mut connection, change).await, NOT_ALLOWED, "{table}");
     }
-    for table in ["worker", "chore", "secret_counter", "secret_key", "key_canary"] {
+    for table in ["worker", "chore", "sandbox_service", "secret_counter", "secret_key", "key_canary"] {
         assert_eq!(refusal(&mut connection, format!("select * from {table}")).await, NOT_ALLOWED, "{table}");
     }
     assert_eq!(refusal(&mut connection, "set role flotilla_system".to_owned()).await, NOT_ALLOWED);

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use tokio::{task::JoinHandle, time::Instant};
-use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
+use tonic::{Code, Request, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
 const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
@@ -26,6 +26,8 @@ const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
 const MISSING: &str = "workspace_missing";
 /// The stable code of files that existed and are gone.
 pub(crate) const LOST: &str = "workspace_lost";
+/// Longest wait for the id of the service.
+const IDENTITY: Duration = Duration::from_secs(2);
 
 pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
@@ -75,6 +77,15 @@ impl Sandbox {
 }
 
 impl Sandbox {
+    /// Asks for the id of the service. `None`: it does not answer, or it is of an earlier version.
+    pub(crate) async fn find_id(&self) -> Option<String> {
+        let mut request = Request::new(v1::GetIsolationRequest {});
+        request.set_timeout(IDENTITY);
+        let silent = |status: &Status| tracing::warn!("the sandbox does not tell its id: {}", status.message());
+        let answer = self.client().get_isolation(request).await.inspect_err(silent).ok()?;
+        Some(answer.into_inner().sandbox_id).filter(|id| !id.is_empty())
+    }
+
     /// Starts the sandbox process of a session whose files are open. Best effort: the call that needs the process starts it as well, and reports what fails.
     pub(crate) async fn start(&self, identity: &Identity) {
         let request = v1::StartSandboxRequest { fence: identity.fence() };

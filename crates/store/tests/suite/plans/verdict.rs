@@ -5,11 +5,12 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeMap;
 
 /// Tables that every statement may read in whole.
-const SMALL: [(&str, &str); 8] = [
+const SMALL: [(&str, &str); 9] = [
     ("chore", "a row for each kind of upkeep"),
     ("key_canary", "a row for each key of the deployment"),
     ("node_removal", "a row leaves when the sandbox has removed the files"),
     ("row_removal", "a row leaves when workers have removed the rows of the session"),
+    ("sandbox_service", "one row"),
     ("secret_counter", "a row for each customer"),
     ("secret_key", "one row"),
     ("tenant", "a row for each customer"),

@@ -10,8 +10,12 @@ use rpc::{
         self, sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient,
     },
 };
+use std::time::Duration;
 use store::session::row::Session;
-use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
+use tonic::{Code, Request, Status, service::interceptor::InterceptedService, transport::Channel};
+
+/// Longest wait for the id of the service.
+const IDENTITY: Duration = Duration::from_secs(2);
 
 /// A client for files and processes.
 pub(crate) type Files = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
@@ -37,6 +41,15 @@ impl Sandbox {
         let channel = backends.sandbox_channel(Windows::CALLS)?;
         let files = SandboxServiceClient::with_interceptor(channel, token);
         Ok(Self { files: files.max_decoding_message_size(rpc::MESSAGE_BYTES_MAX), terminals })
+    }
+
+    /// Asks for the id of the service. `None`: it does not answer, or it is of an earlier version.
+    pub(crate) async fn find_id(&self) -> Option<String> {
+        let mut request = Request::new(v1::GetIsolationRequest {});
+        request.set_timeout(IDENTITY);
+        let silent = |status: &Status| tracing::warn!("the sandbox does not tell its id: {}", status.message());
+        let answer = self.files().get_isolation(request).await.inspect_err(silent).ok()?;
+        Some(answer.into_inner().sandbox_id).filter(|id| !id.is_empty())
     }
 
     /// The client for files and processes.
