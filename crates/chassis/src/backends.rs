@@ -4,7 +4,9 @@ pub mod sandbox_check;
 
 use crate::{
     error::Error,
-    grpc::{self, ServerCheck, Windows},
+    grpc::{
+        self, ServerCheck, Windows,
+    },
     secret::Secret,
 };
 use anyhow::Context as _;

@@ -1,6 +1,7 @@
 //! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
 mod authorities;
+pub mod backend;
 pub mod certificate;
 mod file_content;
 pub mod internal_port;

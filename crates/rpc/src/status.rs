@@ -32,6 +32,11 @@ pub fn highest_epoch_of(status: &Status) -> Option<u64> {
     info.metadata.get(HIGHEST_EPOCH)?.parse().ok()
 }
 
+/// Whether a service of ours refused the token of this process, or its use for this call: a mistake of the operator.
+pub fn refuses_token(status: &Status) -> bool {
+    matches!(code_of(status).as_deref(), Some("token_invalid" | "caller_not_allowed"))
+}
+
 /// The caller sent something invalid; the message names it and the remedy.
 pub fn invalid(code: &'static str, message: impl Into<String>) -> Status {
     error(Code::InvalidArgument, code, message)

@@ -1,10 +1,14 @@
-//! What happens when Postgres or the sandbox service is not the one of before: a database that was restored from an older copy, and another data directory.
+//! What happens when Postgres or the sandbox service is not the one of before: a database that was restored from an older copy, another data directory, and a token
+//! that the sandbox does not know.
 
 use e2e::{
     Stack,
+    api::assert_refused,
     turn::{assert_works, output, run},
 };
+use rpc::v1;
 use sqlx::AssertSqlSafe;
+use tonic::Code;
 
 /// The epoch that the sandbox knows of a session.
 fn fence(stack: &Stack, session: &str) -> u64 {
@@ -77,4 +81,20 @@ async fn a_gateway_with_another_sandbox_does_not_start_until_it_replaces_the_fir
     start(&known).await.unwrap();
     stack.add_worker().await;
     assert_works(&stack.api, &stack.session().await).await;
+}
+
+#[tokio::test]
+async fn a_token_that_the_sandbox_refuses_is_no_mistake_of_a_tenant() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    output(&stack.api, &session, "echo work > file").await.unwrap();
+    let wrong = |arguments: &mut Vec<String>| {
+        let at = arguments.iter().position(|argument| argument == "--sandbox-token").unwrap();
+        arguments[at + 1] = "a token that the sandbox lacks".to_owned();
+    };
+    let gateway = stack.try_gateway(wrong).await.unwrap();
+    let request = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
+    let diff = stack.api.at(&gateway.url).sessions().get_session_diff(request).await;
+    let message = assert_refused(diff, Code::Unavailable, "sandbox_unavailable");
+    assert!(!message.contains("token"), "{message}");
 }

@@ -78,8 +78,12 @@ impl ServerCertificate {
 
 /// Says why a call got no answer: what is wrong with the server's certificate, or else the text of the status.
 pub fn explain(status: &Status) -> String {
-    let text = std::error::Error::source(status).and_then(find).map(problem);
-    text.unwrap_or_else(|| status.message().to_owned())
+    find_problem(status).unwrap_or_else(|| status.message().to_owned())
+}
+
+/// Says what is wrong with the certificate of the server that a call did not reach; `None`: nothing.
+pub(crate) fn find_problem(status: &Status) -> Option<String> {
+    std::error::Error::source(status).and_then(find).map(problem)
 }
 
 /// Finds the error of TLS below an error.

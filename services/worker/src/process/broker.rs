@@ -1,7 +1,7 @@
 //! The client of the broker.
 
 use anyhow::Context as _;
-use chassis::backends::BrokerConfig;
+use chassis::{backends::BrokerConfig, grpc::backend::Backend};
 use domain::limits::WEB_PAGE_BYTES_MAX;
 use rpc::{
     client::Bearer,
@@ -85,22 +85,30 @@ impl Broker {
     pub(crate) async fn open_egress(&self, door: v1::OpenEgressRequest) -> Result<(), Status> {
         let mut request = Request::new(door);
         request.set_timeout(OPEN);
-        self.0.clone().open_egress(request).await.map(drop)
+        self.0.clone().open_egress(request).await.map(drop).map_err(without_mistake)
     }
 
     /// Opens hosts that people have allowed. May be repeated.
     pub(crate) async fn grant_hosts(&self, grant: v1::GrantHostsRequest) -> Result<(), Status> {
         let mut request = Request::new(grant);
         request.set_timeout(OPEN);
-        self.0.clone().grant_hosts(request).await.map(drop)
+        self.0.clone().grant_hosts(request).await.map(drop).map_err(without_mistake)
     }
 }
 
 /// A broker that does not answer has no code of its own.
 pub(crate) fn away(status: Status) -> Status {
-    if rpc::status::code_of(&status).is_some() {
+    if rpc::status::refuses_token(&status) {
+        Backend::Broker.report_refused_token();
+    } else if rpc::status::code_of(&status).is_some() {
         return status;
+    } else {
+        Backend::Broker.report_silence(&status);
     }
-    tracing::warn!("the broker does not answer: {}", chassis::grpc::tls::explain(&status));
     rpc::status::unavailable("broker_unavailable", "the broker does not answer; try again later")
+}
+
+/// A broker that refuses the token of this process is away for tenants: the mistake is the operator's.
+fn without_mistake(status: Status) -> Status {
+    if rpc::status::refuses_token(&status) { away(status) } else { status }
 }

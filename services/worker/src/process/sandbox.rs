@@ -1,12 +1,13 @@
 //! The client of the sandbox service: credentials, trace context and retries in one place.
 
-use chassis::tasks::Tasks;
+use chassis::{grpc::backend::Backend, tasks::Tasks};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
 };
 use rpc::{
     client::Bearer,
+    status::refuses_token,
     v1::{self, sandbox_service_client::SandboxServiceClient},
 };
 use std::{
@@ -64,10 +65,7 @@ impl Sandbox {
                 }
                 Err(status) => {
                     if is_away(&status) {
-                        tracing::warn!(
-                            "the sandbox does not answer: {}",
-                            chassis::grpc::tls::explain(&status)
-                        );
+                        report(&status);
                     }
                     return Err(status);
                 }
@@ -81,8 +79,7 @@ impl Sandbox {
     pub(crate) async fn find_id(&self) -> Option<String> {
         let mut request = Request::new(v1::GetIsolationRequest {});
         request.set_timeout(IDENTITY);
-        let silent = |status: &Status| tracing::warn!("the sandbox does not tell its id: {}", status.message());
-        let answer = self.client().get_isolation(request).await.inspect_err(silent).ok()?;
+        let answer = self.client().get_isolation(request).await.inspect_err(report).ok()?;
         Some(answer.into_inner().sandbox_id).filter(|id| !id.is_empty())
     }
 
@@ -110,8 +107,11 @@ impl Sandbox {
     }
 }
 
-/// Whether the service did not answer, as opposed to refusing the call.
+/// Whether the service did not answer, as opposed to refusing the call. One that refuses the token of this process answers nobody.
 pub(crate) fn is_away(status: &Status) -> bool {
+    if refuses_token(status) {
+        return true;
+    }
     // A status from the service carries one of our error codes; a status from the connection carries none.
     rpc::status::code_of(status).is_none()
         && matches!(
@@ -143,6 +143,15 @@ pub(crate) fn lost() -> Status {
 /// Whether the machine lost the files.
 pub(crate) fn is_lost(status: &Status) -> bool {
     has_code(status, LOST)
+}
+
+/// Logs why the service did not answer.
+fn report(status: &Status) {
+    if refuses_token(status) {
+        Backend::Sandbox.report_refused_token();
+    } else {
+        Backend::Sandbox.report_silence(status);
+    }
 }
 
 /// How long a call may be repeated that the service did not answer or cannot take now: it is full, it is stopping, or all helpers of the
@@ -207,6 +216,8 @@ mod tests {
             assert_eq!(answer.await.is_ok(), repeated == 2, "{code}");
             assert_eq!(calls, repeated, "{code}");
         }
+        let refused = rpc::status::error(Code::Unauthenticated, "token_invalid", "the token is wrong");
+        assert!(is_away(&refused), "a mistake of the operator, of which no tenant reads");
         let busy = rpc::status::error(Code::Unavailable, "helpers_busy", "later");
         assert!(patience(&busy) > patience(&Status::unavailable("no connection")));
     }

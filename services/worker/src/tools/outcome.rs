@@ -82,12 +82,12 @@ pub(crate) fn opening_error(status: &Status) -> ToolError {
 /// Converts a refusal by the sandbox. The model learns about a mistake in its call; a system failure ends the turn.
 pub(crate) fn sandbox_error(status: &Status) -> ToolError {
     match rpc::status::code_of(status).as_deref() {
+        _ if is_away(status) => ToolError::Broken(failure(status)),
         Some("epoch_stale") => ToolError::Fenced,
-        Some("sandbox_unavailable" | "helpers_busy" | "token_invalid" | "workspace_missing") => {
+        Some("sandbox_unavailable" | "helpers_busy" | "workspace_missing") => {
             ToolError::Broken(failure(status))
         }
         Some(_) => ToolError::Model(status.message().to_owned()),
-        None if is_away(status) => ToolError::Broken(failure(status)),
         None => ToolError::Model(format!("The sandbox refused the call: {}", status.message())),
     }
 }

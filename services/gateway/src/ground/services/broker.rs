@@ -3,7 +3,7 @@
 use super::push::PushRefusal;
 use crate::ground::{entity::Entity, error::Error};
 use anyhow::Context as _;
-use chassis::backends::BrokerConfig;
+use chassis::{backends::BrokerConfig, grpc::backend::Backend};
 use futures::Stream;
 use rpc::{
     client::Bearer,
@@ -104,7 +104,8 @@ impl Broker {
 
 /// What the refusal of the broker means for a caller.
 fn refusal(status: &Status) -> Error {
-    let code = rpc::status::code_of(status);
+    // A refused token is the operator's mistake, and no tenant's.
+    let code = rpc::status::code_of(status).filter(|_| !rpc::status::refuses_token(status));
     match code.as_deref() {
         Some("project_not_found") => Error::NotFound(Entity::Project),
         Some("secrets_too_many") => Error::SecretsTooMany,
@@ -119,7 +120,11 @@ fn refusal(status: &Status) -> Error {
         Some(code) if code.starts_with(PUSH_CODES) => Error::Push(PushRefusal::new(code, status)),
         None => {
             metrics::counter!("flotilla_broker_unanswered_total").increment(1);
-            tracing::warn!("the broker did not answer: {}", chassis::grpc::tls::explain(status));
+            if rpc::status::refuses_token(status) {
+                Backend::Broker.report_refused_token();
+            } else {
+                Backend::Broker.report_silence(status);
+            }
             Error::BrokerUnavailable("the broker does not answer; try again later")
         }
         Some(code) => {
@@ -142,7 +147,8 @@ mod tests {
             ("store_unavailable", "store_unavailable"),
             ("kms_unavailable", "broker_unavailable"),
             ("secret_key_changed", "broker_unavailable"),
-            ("token_invalid", "broker_failed"),
+            ("token_invalid", "broker_unavailable"),
+            ("caller_not_allowed", "broker_unavailable"),
             ("internal", "broker_failed"),
             ("push_branch_moved", "push_branch_moved"),
         ] {

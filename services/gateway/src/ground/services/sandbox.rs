@@ -2,10 +2,14 @@
 
 use crate::ground::kind::Kind;
 use anyhow::Context as _;
-use chassis::{backends::Backends, grpc::Windows};
+use chassis::{
+    backends::Backends,
+    grpc::{Windows, backend::Backend},
+};
 use domain::ids::{SessionId, TenantId};
 use rpc::{
     client::Bearer,
+    status::refuses_token,
     v1::{
         self, sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient,
     },
@@ -47,8 +51,7 @@ impl Sandbox {
     pub(crate) async fn find_id(&self) -> Option<String> {
         let mut request = Request::new(v1::GetIsolationRequest {});
         request.set_timeout(IDENTITY);
-        let silent = |status: &Status| tracing::warn!("the sandbox does not tell its id: {}", status.message());
-        let answer = self.files().get_isolation(request).await.inspect_err(silent).ok()?;
+        let answer = self.files().get_isolation(request).await.inspect_err(report).ok()?;
         Some(answer.into_inner().sandbox_id).filter(|id| !id.is_empty())
     }
 
@@ -148,18 +151,28 @@ impl Reason {
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        match rpc::status::code_of(&status) {
+        // A refused token is the operator's mistake, and no tenant's.
+        match rpc::status::code_of(&status).filter(|_| !refuses_token(&status)) {
             Some(code) => Self {
                 reason: Reason::of(code),
                 kind: kind(status.code()),
                 message: status.message().to_owned(),
             },
             None => {
-                tracing::warn!("the sandbox did not answer: {}", chassis::grpc::tls::explain(&status));
+                report(&status);
                 let message = "the sandbox service does not answer; try again later".to_owned();
                 Self { reason: Reason::Unavailable, kind: Kind::Unavailable, message }
             }
         }
+    }
+}
+
+/// Logs why the service did not answer.
+fn report(status: &Status) {
+    if refuses_token(status) {
+        Backend::Sandbox.report_refused_token();
+    } else {
+        Backend::Sandbox.report_silence(status);
     }
 }
 
@@ -197,7 +210,13 @@ mod tests {
             assert_eq!((refusal.reason.code(), refusal.kind), (code, Kind::Precondition));
             assert_eq!(refusal.message, "why");
         }
-        let silent = Refusal::from(Status::unavailable("connection refused"));
-        assert_eq!((silent.reason.code(), silent.kind), ("sandbox_unavailable", Kind::Unavailable));
+        for status in [
+            Status::unavailable("connection refused"),
+            rpc::status::error(Code::Unauthenticated, "token_invalid", "the token is missing or wrong"),
+        ] {
+            let silent = Refusal::from(status);
+            assert_eq!((silent.reason.code(), silent.kind), ("sandbox_unavailable", Kind::Unavailable));
+            assert!(!silent.message.contains("token"), "{}", silent.message);
+        }
     }
 }
