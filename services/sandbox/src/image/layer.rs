@@ -1,11 +1,11 @@
 //! The name of a layer on this machine: of an image, or of what the setup of a project made on top of one.
 
 use super::digest::Digest;
-use crate::{code::Code, error::Error};
+use crate::{code::Code, error::Error, layout::Layout};
 use domain::{ids::TenantId, text};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use std::{fmt, io, str::FromStr};
+use std::{fmt, fs, io, path::PathBuf, str::FromStr};
 
 /// What an environment is called among layers.
 const ENVIRONMENT: &str = "environment:";
@@ -94,6 +94,28 @@ impl From<LayerName> for String {
     fn from(name: LayerName) -> Self {
         name.to_string()
     }
+}
+
+/// The layers on the disk, with their directories.
+pub(super) fn layers_on_disk(layout: &Layout) -> io::Result<Vec<(LayerName, PathBuf)>> {
+    let mut layers = Vec::new();
+    let key = |entry: &fs::DirEntry| entry.file_name().to_str().and_then(Digest::from_hex);
+    for entry in fs::read_dir(layout.layers())? {
+        let entry = entry?;
+        layers.extend(key(&entry).map(|digest| (LayerName::Image(digest), entry.path())));
+    }
+    for entry in fs::read_dir(layout.environments())? {
+        let directory = entry?;
+        let Some(tenant) = directory.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        for entry in fs::read_dir(directory.path())? {
+            let entry = entry?;
+            let name = key(&entry).map(|key| LayerName::Environment(EnvironmentName { tenant, key }));
+            layers.extend(name.map(|name| (name, entry.path())));
+        }
+    }
+    Ok(layers)
 }
 
 #[cfg(test)]

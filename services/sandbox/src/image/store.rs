@@ -2,8 +2,7 @@
 //! there whole or not at all. A layer that a workspace uses stays; of the others, those of the tenant that has most make room for new ones.
 
 use super::{
-    digest::Digest,
-    layer::{EnvironmentName, LayerName},
+    layer::{EnvironmentName, LayerName, layers_on_disk},
     ledger::{Ledger, StoredLayer},
     manifest::Manifest,
     skeletons,
@@ -470,28 +469,6 @@ impl Drop for Pin {
             self.store.unpin(&self.image);
         }
     }
-}
-
-/// The layers on the disk, with their directories.
-fn layers_on_disk(layout: &Layout) -> io::Result<Vec<(LayerName, PathBuf)>> {
-    let mut layers = Vec::new();
-    let key = |entry: &fs::DirEntry| entry.file_name().to_str().and_then(Digest::from_hex);
-    for entry in fs::read_dir(layout.layers())? {
-        let entry = entry?;
-        layers.extend(key(&entry).map(|digest| (LayerName::Image(digest), entry.path())));
-    }
-    for entry in fs::read_dir(layout.environments())? {
-        let directory = entry?;
-        let Some(tenant) = directory.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        for entry in fs::read_dir(directory.path())? {
-            let entry = entry?;
-            let name = key(&entry).map(|key| LayerName::Environment(EnvironmentName { tenant, key }));
-            layers.extend(name.map(|name| (name, entry.path())));
-        }
-    }
-    Ok(layers)
 }
 
 /// Removes directories that were taken out of their places.
