@@ -4,5 +4,6 @@
 pub(crate) mod output;
 pub(crate) mod perform;
 pub(crate) mod permissions;
+pub(crate) mod readers;
 pub(crate) mod run;
 pub(crate) mod uses;

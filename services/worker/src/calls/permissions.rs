@@ -1,7 +1,10 @@
 //! The permissions of a loop: the rules of the answering agent, of its session and of every ancestor. The strictest rule
 //! counts.
 
-use super::uses::{Subject, Use};
+use super::{
+    readers::FilesReaders,
+    uses::{Subject, Use},
+};
 use crate::{
     conversation::marks,
     tools::{egress::network, tool::Tool},
@@ -36,11 +39,17 @@ pub(crate) struct Permissions {
     /// Read from the settings, once.
     hosts: Arc<AllowLists>,
     switches: Rules,
+    readers: FilesReaders,
 }
 
 impl Permissions {
     pub(crate) fn new(lists: Vec<Rules>) -> Self {
         Self { lists, ..Self::default() }
+    }
+
+    /// The same in a session whose files these may read.
+    pub(crate) fn for_readers(self, readers: FilesReaders) -> Self {
+        Self { readers, ..self }
     }
 
     /// Applies the settings of the platform and the repository.
@@ -132,7 +141,20 @@ impl Permissions {
         }
         // Only people and `environment.network` open hosts: no rule allows one.
         let hosts = Rules(vec![Rule::of(Tool::Network.permission(), Verdict::Ask)]);
-        [own, hosts].into_iter().chain(self.settings.rules(agent)).collect()
+        [own, hosts].into_iter().chain(self.pages(agent)).chain(self.settings.rules(agent)).collect()
+    }
+
+    /// Asks before a page is read if its address could carry files away that not everybody may read. A list of hosts above the repository decides instead, and so does
+    /// each rule that names the tool.
+    fn pages(&self, agent: &str) -> Option<Rules> {
+        if self.readers == FilesReaders::Anybody || !self.settings.network().is_empty() {
+            return None;
+        }
+        let name = Tool::WebFetch.permission();
+        let rules = self.settings.rules(agent).into_iter().chain(self.lists.iter().cloned());
+        let named =
+            rules.flat_map(|rules| rules.0).filter(|rule| rule.permission == name && !rule.is_approval);
+        Some(Rules(std::iter::once(Rule::of(name, Verdict::Ask)).chain(named).collect()))
     }
 
     /// The permissions of a turn whose prompt switches tools on or off.

@@ -2,7 +2,7 @@
 //! life. Every concern of the loop reads and writes through it.
 
 use crate::{
-    calls::permissions::Permissions,
+    calls::{permissions::Permissions, readers::FilesReaders},
     conversation::memory::Conversation,
     process::{clock::now, deps::Deps, sandbox::Identity, store_timeout::with_store_timeout},
     record::{Record, WriteError},
@@ -91,6 +91,7 @@ impl Session {
             workspace: stored.workspace_id.clone(),
             opening: Arc::new(stored.workspace_opening.into()),
         };
+        let readers = FilesReaders::of(&stored.source, &above.settings.git_credentials);
         let origin = WorkspaceOrigin {
             project: stored.info.project_id,
             source: stored.source,
@@ -101,6 +102,7 @@ impl Session {
         Self {
             inputs: vec![],
             first_inputs: Some(inputs),
+            permissions: Permissions::new(stored.permissions).for_readers(readers),
             workspace: Workspace::new(Arc::clone(&deps), identity.clone(), origin),
             identity,
             profile: Profile {
@@ -113,7 +115,6 @@ impl Session {
                 model,
                 chosen: stored.chosen,
             },
-            permissions: Permissions::new(stored.permissions),
             subtask_depth_max: SUBTASK_DEPTH_MAX,
             take_over: Some(take_over),
             sandbox_start: None,

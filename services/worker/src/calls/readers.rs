@@ -1,0 +1,55 @@
+//! Who may read what the files of a session start from.
+
+use domain::{
+    egress::git::{GitPrefix, find_address},
+    secret::SecretName,
+    session::{Origin, Source},
+};
+use std::collections::BTreeMap;
+
+/// The readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum FilesReaders {
+    /// Everybody, or there is nothing to read.
+    #[default]
+    Anybody,
+    /// People with a credential, with the upload, or on the sandbox machine.
+    Some,
+}
+
+impl FilesReaders {
+    /// The readers of a source, with the credentials of the settings above its repository.
+    pub(crate) fn of(source: &Source, credentials: &BTreeMap<GitPrefix, SecretName>) -> Self {
+        let is_for_some = match source.repository() {
+            Some(url) => url.starts_with("file://") || find_address(credentials.keys(), url).is_some(),
+            None => matches!(source.origin, Origin::Bundle(_)),
+        };
+        if is_for_some { Self::Some } else { Self::Anybody }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_repository_with_a_credential_a_directory_and_an_upload_are_not_for_everybody() {
+        let credentials = BTreeMap::from([(
+            GitPrefix::parse("https://github.com/acme/").unwrap(),
+            "TOKEN".parse().unwrap(),
+        )]);
+        let url = |url: &str| Origin::GitUrl(url.to_owned());
+        for (origin, want) in [
+            (Origin::Empty, FilesReaders::Anybody),
+            (url("https://github.com/open/app.git"), FilesReaders::Anybody),
+            (url("https://github.com/acme/app.git"), FilesReaders::Some),
+            (url("ssh://git@github.com/acme/app.git"), FilesReaders::Some),
+            (url("file:///srv/app"), FilesReaders::Some),
+            (Origin::Bundle("bundle".to_owned()), FilesReaders::Some),
+        ] {
+            let source = Source { origin: origin.clone(), ..Source::default() };
+            assert_eq!(FilesReaders::of(&source, &credentials), want, "{origin:?}");
+        }
+    }
+}
