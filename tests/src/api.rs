@@ -159,6 +159,7 @@ impl Api {
             name: name.to_owned(),
             project_id: String::new(),
             value: value.as_bytes().to_vec(),
+            urls: vec![],
         };
         self.secrets().set_secret(request).await.expect("a stored secret");
     }

@@ -1,5 +1,5 @@
 //! What a session may reach of the network: names of hosts, the lists of settings that allow them, and the git repositories for which settings name a
-//! credential, with their objects of Git LFS. And where people may push what a session has made, how a setup gets its secrets, and how programs say that they have no network.
+//! credential, with their objects of Git LFS. And where people may push what a session has made, how a setup gets its secrets, which servers get others, and how programs say that they have no network.
 
 pub mod allow;
 pub mod git;
@@ -7,6 +7,7 @@ pub mod host;
 pub mod lfs;
 pub mod no_network;
 pub mod push;
+pub mod secret_servers;
 pub mod secrets;
 
 use crate::ids::Timestamp;

@@ -48,6 +48,8 @@ pub const SECRET_BYTES_MAX: usize = 64 * 1024;
 pub const SECRETS_MAX: i64 = 1_000;
 /// Secrets that setup and install get. Beyond it: `settings_invalid`, `config_invalid` or `argument_invalid`.
 pub const ENVIRONMENT_SECRETS_MAX: usize = 16;
+/// URLs of the servers that may get the value of one secret. Beyond it: `secret_url_invalid`.
+pub const SECRET_URLS_MAX: usize = 16;
 /// Bytes of the reference of an image. Beyond it: `settings_invalid`, `config_invalid` or `image_reference_invalid`.
 pub const IMAGE_REFERENCE_BYTES_MAX: usize = 512;
 /// Rows about what one session reached of the network. Beyond it the oldest are removed.

@@ -36,14 +36,19 @@ mod tests {
     #[test]
     fn requests_with_a_value_do_not_print_it() {
         let (name, value) = ("NPM_TOKEN".to_owned(), b"hunter2".to_vec());
-        let set =
-            SetSecretRequest { name: name.clone(), project_id: "prj_1".to_owned(), value: value.clone() };
+        let set = SetSecretRequest {
+            name: name.clone(),
+            project_id: "prj_1".to_owned(),
+            value: value.clone(),
+            urls: vec![],
+        };
         let put = PutSecretRequest {
             tenant_id: "t".to_owned(),
             project_id: "prj_1".to_owned(),
             name,
             value,
             actor: "ann".to_owned(),
+            urls: vec![],
         };
         for text in [format!("{set:?}"), format!("{put:#?}")] {
             let bytes = format!("{:?}", b"hunter2");

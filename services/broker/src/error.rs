@@ -8,7 +8,7 @@ use crate::{
 };
 use domain::egress::allow::AllowListError;
 use std::io;
-use store::error::{Entity, Error as StoreError};
+use store::error::Error as StoreError;
 use tonic::{Code, Status};
 
 /// Why a call failed.
@@ -26,6 +26,9 @@ pub enum Error {
     /// The name of the secret is wrong.
     #[error(transparent)]
     Name(#[from] domain::secret::SecretNameError),
+    /// The servers of the secret are wrong.
+    #[error(transparent)]
+    Servers(#[from] domain::egress::secret_servers::SecretServersError),
     /// A list of hosts is wrong.
     #[error(transparent)]
     AllowList(#[from] AllowListError),
@@ -77,6 +80,7 @@ impl Error {
             Self::CallerNotAllowed(_) => "caller_not_allowed",
             Self::ArgumentInvalid(_) => "argument_invalid",
             Self::Name(_) => "secret_name_invalid",
+            Self::Servers(_) => "secret_url_invalid",
             Self::AllowList(_) => "egress_list_invalid",
             Self::GitRules(error) => error.code(),
             Self::NoDoors | Self::DoorClosed => "egress_unavailable",
@@ -89,20 +93,7 @@ impl Error {
             Self::Push(error) => error.code(),
             Self::Journal(error) if error.is_transient() => "store_unavailable",
             Self::Journal(_) => "internal",
-            Self::Vault(error) => match error {
-                VaultError::Empty => "secret_empty",
-                VaultError::OtherKey { .. } | VaultError::ForeignKey(_) => "secret_key_missing",
-                VaultError::KeyChanged => "secret_key_changed",
-                VaultError::Envelope(error) => error.code(),
-                VaultError::Store(error) => match error {
-                    StoreError::NotFound(Entity::Project) => "project_not_found",
-                    StoreError::NotFound(Entity::Tenant) => "tenant_not_found",
-                    StoreError::NotFound(_) => "secret_not_found",
-                    StoreError::TooManySecrets(_) => "secrets_too_many",
-                    error if error.is_transient() => "store_unavailable",
-                    _ => "internal",
-                },
-            },
+            Self::Vault(error) => error.code(),
         }
     }
 
@@ -113,6 +104,7 @@ impl Error {
             "token_invalid" => Code::Unauthenticated,
             "argument_invalid"
             | "secret_name_invalid"
+            | "secret_url_invalid"
             | "secret_empty"
             | "secret_too_large"
             | "egress_list_invalid"

@@ -82,6 +82,8 @@ pub enum Code {
     CallerLeft,
     /// The caller's token is missing or wrong.
     TokenInvalid,
+    /// The caller's token is not for this call.
+    CallerNotAllowed,
     /// The workspace has no snapshot of that name; it may have expired.
     SnapshotUnknown,
     /// The snapshots of the workspace have reached their disk limit.
@@ -243,6 +245,7 @@ const CODES: [(Code, &str, Grpc); Code::EnvironmentInUse as usize + 1] = [
     (Code::HelpersBusy, "helpers_busy", Grpc::Unavailable),
     (Code::CallerLeft, "caller_left", Grpc::Cancelled),
     (Code::TokenInvalid, "token_invalid", Grpc::Unauthenticated),
+    (Code::CallerNotAllowed, "caller_not_allowed", Grpc::PermissionDenied),
     (Code::SnapshotUnknown, "snapshot_unknown", Grpc::NotFound),
     (Code::SnapshotsFull, "snapshots_full", Grpc::ResourceExhausted),
     (Code::TerminalUnknown, "terminal_unknown", Grpc::NotFound),

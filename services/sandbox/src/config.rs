@@ -109,7 +109,8 @@ pub struct Config {
     /// Token that any caller may present as `authorization: Bearer …`; at least 16 bytes.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<Secret<String>>,
-    /// Tokens of callers by name, separated by commas: `gateway:…,worker:…`. A name may come twice while one token replaces the other.
+    /// Tokens of callers by name, separated by commas: `gateway:…,worker:…`. Each is only for the calls of its caller. A name may come twice while one token replaces
+    /// the other.
     #[arg(
         long,
         env = "FLOTILLA_SANDBOX_TOKENS",

@@ -31,7 +31,10 @@ use chassis::{
     shutdown::predecessor::{self, PREDECESSOR_WAIT},
 };
 use config::Config;
-use grpc::server::Server as GrpcServer;
+use grpc::{
+    auth::{self, Authorized},
+    server::Server as GrpcServer,
+};
 use isolation::{
     facts::Facts,
     launch::{Directories, Launcher},
@@ -51,7 +54,6 @@ use session::registry::Sessions;
 use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::service::interceptor::InterceptedService;
 use user_ids::{UserIds, UserIdsLock};
 
 /// How long calls and sandboxes may take to end when the service stops.
@@ -68,7 +70,8 @@ const TRANSIENT: [&str; 6] =
 /// When the settings are wrong, when something that the isolation requires is missing (it then never serves; the text
 /// says what and how to mend it), or when the port cannot be opened.
 pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
-    let (tokens, problems) = config.check();
+    let (tokens, mut problems) = config.check();
+    problems.extend(auth::find_problem(&tokens).map(str::to_owned));
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }
@@ -112,8 +115,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let server = internal_port::server()
         .add_service(health)
-        .add_service(InterceptedService::new(api, grpc::auth::interceptor(tokens.clone())))
-        .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(tokens)));
+        .add_service(Authorized::new(api, tokens.clone()))
+        .add_service(Authorized::new(terminals, tokens));
     service.ready.announce_url("sandbox", format!("{scheme}://{address}"));
     let shutdown = service.shutdown.clone();
     let serving = internal_port::serve(server, listener, certificate, shutdown.clone());

@@ -4,6 +4,8 @@
 
 #[path = "suite/attacks.rs"]
 mod attacks;
+#[path = "suite/callers.rs"]
+mod callers;
 #[path = "suite/changes.rs"]
 mod changes;
 #[path = "suite/copies.rs"]

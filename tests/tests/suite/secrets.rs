@@ -21,6 +21,7 @@ async fn set(api: &Api, project_id: &str, name: &str, value: &[u8]) -> Result<v1
         name: name.to_owned(),
         project_id: project_id.to_owned(),
         value: value.to_vec(),
+        urls: vec![],
     };
     Ok(api.secrets().set_secret(request).await?.into_inner().secret.unwrap())
 }

@@ -328,7 +328,12 @@ async fn worktree_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
 /// Calls the rpcs of secrets.
 async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (project_id, name) = (|| theirs.project.clone(), || "TOKEN".to_owned());
-    let set = v1::SetSecretRequest { name: name(), project_id: project_id(), value: b"mine".to_vec() };
+    let set = v1::SetSecretRequest {
+        name: name(),
+        project_id: project_id(),
+        value: b"mine".to_vec(),
+        urls: vec![],
+    };
     let list = v1::ListSecretsRequest { project_id: project_id(), page: None };
     let delete = v1::DeleteSecretRequest { name: name(), project_id: project_id() };
     let mut secrets = api.secrets();

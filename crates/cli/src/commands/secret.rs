@@ -16,6 +16,7 @@ use crate::{
 use anyhow::{Context as _, Result};
 use chassis::secret::SecretBytes;
 use domain::{
+    egress::secret_servers::SecretServers,
     limits::SECRET_BYTES_MAX,
     secret::{SecretName, SecretNameError},
 };
@@ -28,6 +29,8 @@ use std::{
 
 /// Characters of the name of a key or a project in the table.
 const NAME_CHARS: usize = 40;
+/// Characters of the URLs of a secret in the table. JSON has all of them.
+const URLS_CHARS: usize = 60;
 /// Follows what is wrong with the name of a new secret: people try NAME=VALUE.
 const VALUE_ELSEWHERE: &str = "; the value does not belong on the command line";
 
@@ -47,6 +50,10 @@ enum SecretCommand {
         /// Read the value from a file, byte for byte.
         #[arg(long, value_name = "FILE")]
         from_file: Option<PathBuf>,
+        /// The beginning of the URLs of a server that may get the value, such as https://github.com/acme/; no other server and no script then gets it. Several
+        /// times for several. Default: as before, or each server that the settings name.
+        #[arg(long = "for", value_name = "URL")]
+        urls: Vec<String>,
     },
     /// List the secrets of the tenant and its projects, without their values.
     Ls {
@@ -92,17 +99,25 @@ struct FoundTarget {
 
 pub(crate) async fn run(client: &Client, output: &Output, arguments: SecretArgs) -> Result<Exit> {
     match arguments.command {
-        SecretCommand::Set { target, from_file } => {
+        SecretCommand::Set { target, from_file, urls } => {
+            let servers = SecretServers::parse(&urls);
+            servers.map_err(|error| coded("secret_url_invalid", error.to_string()))?;
             let FoundTarget { name, project_id } = target.find(client, VALUE_ELSEWHERE).await?;
             let value = match &from_file {
                 Some(file) => read_file(file)?,
                 None => read_input(&name)?,
             };
-            let request = SetSecretRequest { name, project_id, value: value.expose().to_vec() };
+            let request = SetSecretRequest { name, project_id, value: value.expose().to_vec(), urls };
             let set = async || client.secrets().set_secret(request.clone()).await;
             let secret = call("set the secret", set).await?.secret.unwrap_or_default();
             output
                 .result(&format!("{} is set, version {}", secret.name, secret.version), &to_json(&secret))?;
+            if secret.urls.is_empty() {
+                output.note(&format!(
+                    "{0} may go to each server that the settings name, and to scripts of setups; `flotilla secret set {0} --for https://github.com/acme/` keeps it to one",
+                    secret.name
+                ));
+            }
         }
         SecretCommand::Ls { project } => list(client, output, project).await?,
         SecretCommand::Rm { target } => {
@@ -191,6 +206,7 @@ fn table(secrets: &[Secret], projects: &[Project], paint: Paint) -> String {
         ("SET", Side::Right),
         ("USED", Side::Right),
         ("BY", Side::Left),
+        ("FOR", Side::Left),
     ]);
     for secret in secrets {
         let project = projects.iter().find(|project| project.id == secret.project_id);
@@ -203,6 +219,11 @@ fn table(secrets: &[Secret], projects: &[Project], paint: Paint) -> String {
             age(secret.created_at_ms),
             age(secret.last_used_at_ms),
             one_line(&secret.created_by, NAME_CHARS),
+            if secret.urls.is_empty() {
+                "any".to_owned()
+            } else {
+                one_line(&secret.urls.join(" "), URLS_CHARS)
+            },
         ]);
     }
     table.text(paint)
@@ -217,6 +238,7 @@ fn to_json(secret: &Secret) -> Value {
     json!({
         "type": "secret", "name": secret.name, "project_id": optional(&secret.project_id), "version": secret.version,
         "created_at_ms": secret.created_at_ms, "created_by": secret.created_by, "last_used_at_ms": last_used_at_ms,
+        "urls": secret.urls,
     })
 }
 
@@ -239,6 +261,11 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(fake.0.lock().unwrap().secret, b"hunter2\0\xff\n");
+        assert!(output.take_notes().contains("--for https://"), "it says that the value may go anywhere");
+        let words = ["secret", "set", "DEPLOY_KEY", "--project", "shop", "--from-file", path];
+        let urls = ["--for", "https://github.com/acme/", "--for", "https://ghcr.io/"];
+        fake.run(&output, &[&words[..], &urls].concat()).await.unwrap();
+        assert_eq!(output.take_notes(), "");
         fake.run(&output, &["secret", "ls"]).await.unwrap();
         fake.run(&output, &["secret", "rm", "NPM_TOKEN"]).await.unwrap();
         let text = output.take();
@@ -247,7 +274,12 @@ mod tests {
         let orders = fake.0.lock().unwrap().orders.clone();
         assert_eq!(
             orders,
-            ["set secret DEPLOY_KEY of \"prj_1\"", "list secrets of \"\"", "delete secret NPM_TOKEN of \"\""]
+            [
+                "set secret DEPLOY_KEY of \"prj_1\"",
+                "set secret DEPLOY_KEY of \"prj_1\" for https://github.com/acme/ https://ghcr.io/",
+                "list secrets of \"\"",
+                "delete secret NPM_TOKEN of \"\"",
+            ]
         );
     }
 
@@ -272,6 +304,12 @@ mod tests {
         }
         let error = fake.run(&output, &["secret", "rm", "nope"]).await.unwrap_err().to_string();
         assert!(error.contains("secret ls") && !error.contains("command line"), "{error}");
+        for url in ["github.com/acme", "https://user:hunter2@github.com/"] {
+            let words = ["secret", "set", "TOKEN", "--from-file", path, "--for", url];
+            let error = fake.run(&output, &words).await.unwrap_err();
+            assert_eq!(exit::code(&error), "secret_url_invalid");
+            assert!(!format!("{error:#}").contains("hunter2"), "{error:#}");
+        }
         let device = ["secret", "set", "TOKEN", "--from-file", "/dev/zero"];
         assert_eq!(exit::code(&fake.run(&output, &device).await.unwrap_err()), "file_not_regular");
         assert_eq!(fake.0.lock().unwrap().orders, Vec::<String>::new());

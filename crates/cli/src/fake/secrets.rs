@@ -11,9 +11,11 @@ impl SecretService for Fake {
         let mut request = request.into_inner();
         let mut state = self.0.lock().unwrap();
         state.secret = std::mem::take(&mut request.value);
-        state.orders.push(format!("set secret {} of {:?}", request.name, request.project_id));
         let (name, project_id) = (request.name.clone(), request.project_id.clone());
-        let secret = Secret { name, project_id, version: 3, ..Secret::default() };
+        let urls = std::mem::take(&mut request.urls);
+        let servers = if urls.is_empty() { String::new() } else { format!(" for {}", urls.join(" ")) };
+        state.orders.push(format!("set secret {name} of {project_id:?}{servers}"));
+        let secret = Secret { name, project_id, version: 3, urls, ..Secret::default() };
         Ok(Response::new(SetSecretResponse { secret: Some(secret) }))
     }
 

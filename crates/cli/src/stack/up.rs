@@ -23,7 +23,7 @@ use child::Child;
 use gateway::admin::{Bootstrap, Key};
 use provider::Models;
 use serde::{Deserialize, Serialize};
-use service::{Backends, Spec, StackPaths};
+use service::{Backends, CallerTokens, Spec, StackPaths};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -149,29 +149,32 @@ pub(crate) async fn run(arguments: UpArgs, output: &Output, data: Option<PathBuf
 struct Helpers {
     models: Models,
     sandbox_url: String,
-    sandbox_token: String,
+    sandbox_tokens: CallerTokens,
 }
 
 /// Starts the sandbox, and the scripted model if no provider is configured. Started services are in `children` even
 /// if another one fails.
 async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Vec<Child>) -> Result<Helpers> {
-    let sandbox_token = service::secret(&paths.data, service::SANDBOX_TOKEN)?;
-    let sandbox = service::sandbox(paths, &sandbox_token, &arguments.sandbox_without);
+    let sandbox_tokens = CallerTokens {
+        gateway: service::secret(&paths.data, service::SANDBOX_GATEWAY_TOKEN)?,
+        worker: service::secret(&paths.data, service::SANDBOX_WORKER_TOKEN)?,
+    };
+    let sandbox = service::sandbox(paths, &sandbox_tokens, &arguments.sandbox_without);
     if let Some(models) = provider::find(arguments.config.as_deref())? {
         let sandbox_url = start_together(children, vec![sandbox]).await?.pop().unwrap_or_default();
-        note_walls(&sandbox_url, &sandbox_token).await;
-        return Ok(Helpers { models, sandbox_url, sandbox_token });
+        note_walls(&sandbox_url, &sandbox_tokens.worker).await;
+        return Ok(Helpers { models, sandbox_url, sandbox_tokens });
     }
     let script =
         arguments.script.as_ref().map(|file| file.canonicalize().context("find the script")).transpose()?;
     let model = service::model(paths, script.as_deref());
     let mut addresses = start_together(children, vec![model, sandbox]).await?;
     let sandbox_url = addresses.pop().unwrap_or_default();
-    note_walls(&sandbox_url, &sandbox_token).await;
+    note_walls(&sandbox_url, &sandbox_tokens.worker).await;
     let file = paths.data.join("scripted-model.toml");
     private::write(&file, &provider::scripted_config(&addresses.pop().unwrap_or_default()))?;
     let models = Models { names: vec![provider::SCRIPTED_MODEL.to_owned()], file: Some(file) };
-    Ok(Helpers { models, sandbox_url, sandbox_token })
+    Ok(Helpers { models, sandbox_url, sandbox_tokens })
 }
 
 /// Tells the person which walls the sandbox lacks.
@@ -191,8 +194,8 @@ async fn begin(
     children: &mut Vec<Child>,
 ) -> Result<Stack> {
     let (bootstrap, api_key) = bootstrap(&paths.data, servers, &arguments.tenant).await?;
-    let Helpers { models, sandbox_url, sandbox_token } = helpers;
-    let broker_tokens = service::BrokerTokens {
+    let Helpers { models, sandbox_url, sandbox_tokens } = helpers;
+    let broker_tokens = CallerTokens {
         gateway: service::secret(&paths.data, service::GATEWAY_TOKEN)?,
         worker: service::secret(&paths.data, service::WORKER_TOKEN)?,
     };
@@ -203,7 +206,7 @@ async fn begin(
         redis_url: servers.redis_url.clone(),
         nats_url: servers.nats_url.clone(),
         sandbox_url,
-        sandbox_token,
+        sandbox_tokens,
         broker_url: start_together(children, vec![broker]).await?.pop().unwrap_or_default(),
         broker_tokens,
     };

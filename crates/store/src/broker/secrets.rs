@@ -28,6 +28,8 @@ pub struct SecretVersion {
     pub version: u64,
     /// The value.
     pub sealed: SealedSecret,
+    /// The beginnings of the URLs of the servers that may get it. Empty in a change: those of the earlier version.
+    pub urls: Vec<String>,
 }
 
 /// A change of a secret that has begun.
@@ -88,17 +90,19 @@ impl BrokerStore {
         .await?
         .ok_or(Error::NotFound(Entity::Tenant))?;
         check_room(&mut tx, tenant, address).await?;
-        let SecretVersion { version, sealed } = value;
+        let SecretVersion { version, sealed, urls } = value;
         if lock_key(&mut tx).await?.is_some_and(|key_id| key_id != sealed.key_id) {
             return Ok(None);
         }
-        sqlx::query(
-            "insert into secret as s (tenant_id, project_id, scope, name, version, key_id, sealed_key, ciphertext, created_by)
-             values ($1, $2, coalesce($2, ''), $3, $4, $5, $6, $7, $8)
+        let stored: Option<Vec<String>> = sqlx::query_scalar(
+            "insert into secret as s (tenant_id, project_id, scope, name, version, key_id, sealed_key, ciphertext, created_by, urls)
+             values ($1, $2, coalesce($2, ''), $3, $4, $5, $6, $7, $8, $9)
              on conflict on constraint secret_pk do update
                 set version = excluded.version, key_id = excluded.key_id, sealed_key = excluded.sealed_key,
-                    ciphertext = excluded.ciphertext, created_at = now(), created_by = excluded.created_by, last_used_at = null
-              where s.version < excluded.version",
+                    ciphertext = excluded.ciphertext, created_at = now(), created_by = excluded.created_by, last_used_at = null,
+                    urls = case when excluded.urls = '{}' then s.urls else excluded.urls end
+              where s.version < excluded.version
+             returning urls",
         )
         .bind(tenant.0)
         .bind(address.project.as_ref().map(|project| project.as_str()))
@@ -108,7 +112,8 @@ impl BrokerStore {
         .bind(&sealed.sealed_key)
         .bind(&sealed.ciphertext)
         .bind(by)
-        .execute(&mut *tx)
+        .bind(urls)
+        .fetch_optional(&mut *tx)
         .await
         .map_err(missing)?;
         tx.commit().await?;
@@ -118,6 +123,7 @@ impl BrokerStore {
             created_at: timestamp(created_at),
             created_by: by.to_owned(),
             last_used_at: None,
+            urls: stored.unwrap_or_else(|| urls.clone()),
         }))
     }
 
@@ -132,7 +138,7 @@ impl BrokerStore {
     ) -> Result<SecretVersion, Error> {
         let update = sqlx::query(
             "update secret set last_used_at = now() where tenant_id = $1 and scope = $2 and name = $3
-             returning version, key_id, sealed_key, ciphertext",
+             returning version, key_id, sealed_key, ciphertext, urls",
         )
         .bind(tenant.0)
         .bind(address.scope())
@@ -145,7 +151,7 @@ impl BrokerStore {
             ciphertext: row.try_get("ciphertext")?,
         };
         let version = unsigned(row.try_get("version")?);
-        Ok(SecretVersion { version, sealed })
+        Ok(SecretVersion { version, sealed, urls: row.try_get("urls")? })
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Secret {
     pub created_by: String,
     /// When the broker last opened this version.
     pub last_used_at: Option<Timestamp>,
+    /// The beginnings of the URLs of the servers that may get its value; empty: each server that the settings name.
+    pub urls: Vec<String>,
 }
 
 /// What names the secret of a row.
@@ -43,6 +45,7 @@ fn from_row(row: &PgRow) -> Result<Secret, Error> {
         created_at: timestamp(row.try_get("created_at")?),
         created_by: row.try_get("created_by")?,
         last_used_at: row.try_get::<Option<_>, _>("last_used_at")?.map(timestamp),
+        urls: row.try_get("urls")?,
     })
 }
 
@@ -67,7 +70,7 @@ impl Store {
         let cursor = page.cursor.as_deref().unwrap_or_default();
         let (scope, name) = cursor.split_once('/').unwrap_or_default();
         let query = sqlx::query(
-            "select project_id, name, version, created_at, created_by, last_used_at from secret
+            "select project_id, name, version, created_at, created_by, last_used_at, urls from secret
               where tenant_id = $1 and (scope, name) > ($2, $3) and ($4::text is null or scope = $4)
               order by scope, name limit $5",
         )

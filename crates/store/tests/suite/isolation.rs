@@ -71,7 +71,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let broker = BrokerStore::connect(&world.database.broker_url, 1).unwrap();
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
     let version = broker.begin_change(tenant, &address).await.unwrap().version;
-    let value = SecretVersion { version, sealed: sealed("v") };
+    let value = SecretVersion { version, sealed: sealed("v"), urls: vec![] };
     broker.finish_change(tenant, &address, &value, "ann").await.unwrap().unwrap();
     let new = proposal(&world.project, &running.session);
     store.propose_environment(tenant, new).await.unwrap();

@@ -135,8 +135,13 @@ impl DoorRules {
     /// These rules, with what stays of those that the door has.
     ///
     /// # Errors
-    /// `egress_sealed`.
+    /// `egress_sealed`; `argument_invalid`: secrets, unless the files are known to be closed.
     pub(super) fn after(self, known: Option<Self>, stage: DoorStage) -> Result<Self, Error> {
+        if !self.secrets.is_empty() && !matches!(stage, DoorStage::Before(_)) {
+            return Err(Error::ArgumentInvalid(
+                "a door gives secrets only before the files of its session are open",
+            ));
+        }
         let (sealed, mut grants) = known.map_or_else(Default::default, |known| (known.sealed, known.grants));
         let opened = match stage {
             DoorStage::Before(opening) if sealed.is_some_and(|sealed| opening <= sealed) => {

@@ -8,12 +8,15 @@ use crate::{
     error::Error,
     secrets::{
         error::EnvelopeError,
-        vault::{OpenedSecret, Vault, VaultError},
+        vault::{OpenedSecret, SecretUse, Vault, VaultError},
     },
 };
 use chassis::telemetry::AUDIT;
 use domain::{
-    egress::secrets::{SECRET_VARIABLE_BYTES_MAX, encode, encode_passing_refusal, encode_refusal},
+    egress::{
+        secret_servers::SecretDestination,
+        secrets::{SECRET_VARIABLE_BYTES_MAX, encode, encode_passing_refusal, encode_refusal},
+    },
     ids::ProjectId,
     limits::ENVIRONMENT_SECRETS_MAX,
     secret::SecretName,
@@ -62,6 +65,8 @@ enum SecretRefusal {
         "the stored secret {0} does not open; set it again with `flotilla secret set {0}` (secret_damaged)"
     )]
     Damaged(SecretName),
+    #[error("{0}. Scripts get only secrets that are for no server (secret_not_for_server)")]
+    NotFor(String),
     #[error("the secret {0} cannot be opened; try again later (secret_unavailable)")]
     Unavailable(SecretName),
 }
@@ -135,8 +140,12 @@ impl SecretDoor {
         }
         let (mut values, mut versions) = (BTreeMap::new(), vec![]);
         for (variable, name) in variables {
-            let found = self.vault.find(self.key.tenant, project.as_ref(), name, SETTING).await;
+            let script = SecretUse { purpose: SETTING, destination: SecretDestination::Script };
+            let found = self.vault.find(self.key.tenant, project.as_ref(), name, script).await;
             let found = found.map_err(|error| {
+                if matches!(error, VaultError::NotFor { .. }) {
+                    return SecretRefusal::NotFor(error.to_string());
+                }
                 let is_damaged = matches!(
                     error,
                     VaultError::Envelope(EnvelopeError::Damaged | EnvelopeError::OtherKey)

@@ -15,11 +15,11 @@ use crate::{
     error::Error,
     images::{puller::Puller, stream::LayerStream},
     push::pusher::Pushes,
-    secrets::vault::Vault,
+    secrets::vault::{NewSecret, Vault},
 };
 use chassis::secret::SecretBytes;
 use domain::{
-    egress::{git::GIT_CREDENTIALS_MAX, host::HostName},
+    egress::{git::GIT_CREDENTIALS_MAX, host::HostName, secret_servers::SecretServers},
     limits,
     secret::{SecretAddress, SecretName},
 };
@@ -196,8 +196,11 @@ impl Server {
         {
             return Err(Error::ArgumentInvalid("the actor is missing or too long"));
         }
-        let secret = self.vault.put(tenant, SecretAddress { project, name }, &value, &request.actor).await?;
-        Ok(v1::PutSecretResponse { version: secret.version, created_at_ms: secret.created_at.0 })
+        let servers = SecretServers::parse(&request.urls)?;
+        let new = NewSecret { address: SecretAddress { project, name }, servers, actor: &request.actor };
+        let secret = self.vault.put(tenant, new, &value).await?;
+        let (version, created_at_ms) = (secret.version, secret.created_at.0);
+        Ok(v1::PutSecretResponse { version, created_at_ms, urls: secret.urls })
     }
 
     fn grant(&self, request: v1::GrantHostsRequest) -> Result<v1::GrantHostsResponse, Error> {

@@ -44,6 +44,9 @@ pub enum ImageError {
         "the secret {0} is not a credential of a registry; set it to user:password, to <token>:identity-token, or to a bearer token in one line"
     )]
     CredentialMalformed(SecretName),
+    /// The secret is for other servers. The text says for which.
+    #[error("{0}")]
+    CredentialNotFor(String),
     /// Neither the project nor the tenant has the secret.
     #[error(
         "there is no secret {0}, neither of the project nor of the tenant; set it with `flotilla secret set {0}`, or name another one"
@@ -90,7 +93,8 @@ impl ImageError {
             Self::Unknown { .. } => "image_unknown",
             Self::CredentialMissing { .. }
             | Self::CredentialRefused { .. }
-            | Self::CredentialMalformed(_) => "image_unauthorized",
+            | Self::CredentialMalformed(_)
+            | Self::CredentialNotFor(_) => "image_unauthorized",
             Self::CredentialUnknown(_) => "secret_not_found",
             Self::TooLarge(_) => "image_too_large",
             Self::Unsupported(_) => "image_unsupported",

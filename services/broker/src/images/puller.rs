@@ -23,10 +23,13 @@ use super::{
 };
 use crate::{
     error::Error,
-    secrets::vault::{OpenedSecret, Vault},
+    secrets::vault::{OpenedSecret, SecretUse, Vault, VaultError},
 };
 use chassis::{Service, tasks::Tasks};
-use domain::ids::TenantId;
+use domain::{
+    egress::{git::GitAddress, secret_servers::SecretDestination},
+    ids::TenantId,
+};
 use shares::{Busy, Share, Shares};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -184,7 +187,16 @@ impl Puller {
 
     async fn credential(&self, request: &ImageRequest) -> Result<Option<NamedCredential>, Error> {
         let Some(name) = request.credential.clone() else { return Ok(None) };
-        let opened = self.vault.find(request.tenant, request.project.as_ref(), &name, PURPOSE).await?;
+        let (registry, repository) = (request.reference.registry(), request.reference.repository());
+        let address = GitAddress::parse(registry, &format!("/{repository}")).ok();
+        let destination = SecretDestination::Server(address.as_ref());
+        let login = SecretUse { purpose: PURPOSE, destination };
+        let opened = match self.vault.find(request.tenant, request.project.as_ref(), &name, login).await {
+            Err(error @ VaultError::NotFor { .. }) => {
+                return Err(ImageError::CredentialNotFor(error.to_string()).into());
+            }
+            opened => opened?,
+        };
         let Some(OpenedSecret { version, value }) = opened else {
             return Err(ImageError::CredentialUnknown(name).into());
         };

@@ -111,7 +111,7 @@ impl PushError {
             Self::Branch { .. } => "push_branch_invalid",
             Self::DefaultBranch(_) => "push_branch_default",
             Self::Secret(SecretRefusal::Missing { .. }) => "push_secret_missing",
-            Self::Secret(SecretRefusal::Invalid(_)) => "push_secret_invalid",
+            Self::Secret(SecretRefusal::Invalid(_) | SecretRefusal::NotFor(_)) => "push_secret_invalid",
             Self::Secret(SecretRefusal::Unavailable(_)) => "push_secret_unavailable",
             Self::Unauthorized { .. } => "push_unauthorized",
             Self::NotFound { .. } => "push_repository_unknown",

@@ -22,7 +22,10 @@ use super::{
     repository::Repository,
     request::{ObjectId, PushPart, PushRequest},
 };
-use crate::egress::git::{credential, servers::GitServers};
+use crate::egress::git::{
+    credential::{self, RepositoryUse},
+    servers::GitServers,
+};
 use anyhow::Context as _;
 use chassis::{Service, tasks::Tasks};
 use domain::{ids::TenantId, text};
@@ -167,7 +170,8 @@ impl Push<'_> {
     ) -> Result<Receipt, PushError> {
         let PushRequest { tenant, project, repository, secret, branch, base, .. } = self.request;
         let servers = self.servers;
-        let opened = credential::open(&servers.vault, *tenant, project.as_ref(), secret, SETTING).await;
+        let at = RepositoryUse { setting: SETTING, repository };
+        let opened = credential::open(&servers.vault, *tenant, project.as_ref(), secret, at).await;
         let credential = match opened {
             Ok(credential) => credential,
             Err(error) => {

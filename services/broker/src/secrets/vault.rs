@@ -6,6 +6,7 @@ use super::{
 };
 use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{
+    egress::secret_servers::{SecretDestination, SecretServers},
     ids::{ProjectId, TenantId},
     secret::{SecretAddress, SecretName},
 };
@@ -54,6 +55,16 @@ pub enum VaultError {
         "the key {0} does not open what a key of this name sealed for this deployment; check that FLOTILLA_BROKER_KMS_URL is the address of the key service that has that key"
     )]
     ForeignKey(String),
+    /// It is for other servers.
+    #[error(
+        "the secret {name} is only for {urls}, and goes nowhere else; `flotilla secret set {name} --for URL` names other servers"
+    )]
+    NotFor {
+        /// Its name.
+        name: SecretName,
+        /// What it is for.
+        urls: String,
+    },
     /// Each time, another key began to seal before the broker stored the value.
     #[error("another key began to seal secrets meanwhile; try again")]
     KeyChanged,
@@ -66,10 +77,49 @@ pub enum VaultError {
 }
 
 impl VaultError {
+    /// The stable code.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Empty => "secret_empty",
+            Self::OtherKey { .. } | Self::ForeignKey(_) => "secret_key_missing",
+            Self::NotFor { .. } => "secret_not_for_server",
+            Self::KeyChanged => "secret_key_changed",
+            Self::Envelope(error) => error.code(),
+            Self::Store(error) => match error {
+                StoreError::NotFound(Entity::Project) => "project_not_found",
+                StoreError::NotFound(Entity::Tenant) => "tenant_not_found",
+                StoreError::NotFound(_) => "secret_not_found",
+                StoreError::TooManySecrets(_) => "secrets_too_many",
+                error if error.is_transient() => "store_unavailable",
+                _ => "internal",
+            },
+        }
+    }
+
     /// Whether the key service as a whole caused it. The key has logged it.
     pub(crate) fn is_of_key_service(&self) -> bool {
         matches!(self, Self::Envelope(error) if error.is_of_key_service())
     }
+}
+
+/// A secret that is to be stored, without its value.
+#[derive(Debug)]
+pub struct NewSecret<'a> {
+    /// What names it.
+    pub address: SecretAddress,
+    /// The servers that may get its value. None: those of the earlier version.
+    pub servers: SecretServers,
+    /// In whose name.
+    pub actor: &'a str,
+}
+
+/// What a secret is opened for.
+#[derive(Debug, Clone, Copy)]
+pub struct SecretUse<'a> {
+    /// In the words of the setting that names it.
+    pub purpose: &'a str,
+    /// Where its value goes.
+    pub destination: SecretDestination<'a>,
 }
 
 /// An opened secret.
@@ -148,21 +198,21 @@ impl Vault {
         VaultError::OtherKey { stored: stored.to_owned(), own: self.keys.newest().id().to_owned() }
     }
 
-    /// Stores the next version of a secret in the name of `actor`.
+    /// Stores the next version of a secret.
     ///
     /// # Errors
     /// `Empty`, `OtherKey`, `KeyChanged`, `Envelope`; `Store`: stored or not, if the connection broke.
     pub async fn put(
         &self,
         tenant: TenantId,
-        address: SecretAddress,
+        new: NewSecret<'_>,
         value: &SecretBytes,
-        actor: &str,
     ) -> Result<Secret, VaultError> {
         if value.expose().is_empty() {
             return Err(VaultError::Empty);
         }
-        let secret = self.put_sealed(tenant, &address, value, actor).await?;
+        let secret = self.put_sealed(tenant, &new, value).await?;
+        let NewSecret { address, actor, .. } = new;
         tracing::info!(
             target: AUDIT,
             {
@@ -170,6 +220,7 @@ impl Vault {
                 project.id = address.scope(),
                 secret.name = %address.name,
                 secret.version = secret.version,
+                secret.urls = secret.urls.join(" "),
                 actor,
             },
             "a secret was set"
@@ -181,10 +232,10 @@ impl Vault {
     async fn put_sealed(
         &self,
         tenant: TenantId,
-        address: &SecretAddress,
+        new: &NewSecret<'_>,
         value: &SecretBytes,
-        actor: &str,
     ) -> Result<Secret, VaultError> {
+        let NewSecret { address, servers, actor } = new;
         let id = tenant.to_string();
         for _ in 0..PUT_TRIES_MAX {
             let SecretChange { version, key_id } = self.store.begin_change(tenant, address).await?;
@@ -193,7 +244,7 @@ impl Vault {
                 None => self.keys.newest(),
             };
             let sealed = envelope::seal(value, &SecretPlace::of(&id, address, version), key).await?;
-            let value = SecretVersion { version, sealed };
+            let value = SecretVersion { version, sealed, urls: servers.urls() };
             if let Some(secret) = self.store.finish_change(tenant, address, &value, actor).await? {
                 return Ok(secret);
             }
@@ -201,21 +252,20 @@ impl Vault {
         Err(VaultError::KeyChanged)
     }
 
-    /// Opens the secret of the project, or else that of the tenant, for `purpose`, in the words of the setting that names it. `None`: neither has one
-    /// of this name.
+    /// Opens the secret of the project, or else that of the tenant. `None`: neither has one of this name.
     ///
     /// # Errors
-    /// `Envelope`, `Store`.
+    /// `NotFor`, `Envelope`, `Store`.
     pub async fn find(
         &self,
         tenant: TenantId,
         project: Option<&ProjectId>,
         name: &SecretName,
-        purpose: &str,
+        secret_use: SecretUse<'_>,
     ) -> Result<Option<OpenedSecret>, VaultError> {
         for project in project.cloned().map(Some).into_iter().chain([None]) {
             let address = SecretAddress { project, name: name.clone() };
-            match self.take(tenant, &address, purpose).await {
+            match self.take(tenant, &address, secret_use).await {
                 Err(VaultError::Store(StoreError::NotFound(Entity::Secret))) => {}
                 opened => return opened.map(Some),
             }
@@ -226,16 +276,24 @@ impl Vault {
     /// Opens one secret.
     ///
     /// # Errors
-    /// `Envelope`; `Store`, also for a secret that does not exist.
+    /// `NotFor`; `Envelope`; `Store`, also for a secret that does not exist.
     pub async fn take(
         &self,
         tenant: TenantId,
         address: &SecretAddress,
-        purpose: &str,
+        secret_use: SecretUse<'_>,
     ) -> Result<OpenedSecret, VaultError> {
-        let SecretVersion { version, sealed } = self.store.use_secret(tenant, address).await?;
+        let SecretUse { purpose, destination } = secret_use;
+        let SecretVersion { version, sealed, urls } = self.store.use_secret(tenant, address).await?;
         let id = tenant.to_string();
-        let value = envelope::open(&sealed, &SecretPlace::of(&id, address, version), &self.keys).await;
+        // What cannot be read is for nobody.
+        let is_for = SecretServers::parse(&urls).is_ok_and(|servers| servers.allow(destination));
+        let value = if is_for {
+            let opened = envelope::open(&sealed, &SecretPlace::of(&id, address, version), &self.keys).await;
+            opened.map_err(VaultError::Envelope)
+        } else {
+            Err(VaultError::NotFor { name: address.name.clone(), urls: urls.join(", ") })
+        };
         tracing::info!(
             target: AUDIT,
             {
@@ -244,7 +302,7 @@ impl Vault {
                 secret.name = %address.name,
                 secret.version = version,
                 purpose,
-                error.code = value.as_ref().err().map(|error| error.code()),
+                error.code = value.as_ref().err().map(VaultError::code),
             },
             "a secret was used"
         );

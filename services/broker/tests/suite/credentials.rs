@@ -64,6 +64,14 @@ async fn a_secret_of_the_project_comes_before_that_of_the_tenant_and_no_other_te
     };
     let refused = broker.client.clone().resolve_image(request).await.unwrap_err();
     assert_eq!(rpc::status::code_of(&refused).unwrap(), "secret_not_found");
+    let shown_before = shown(&registry).len();
+    broker.put_secret_for(Some(&broker.project), "REGISTRY", VALUE, &["https://ghcr.io/acme/"]).await;
+    let refused = broker.refusal(&image.name, "REGISTRY").await;
+    assert!(
+        refused.starts_with("image_unauthorized: ") && refused.contains("only for https://ghcr.io/acme/"),
+        "{refused}"
+    );
+    assert_eq!(shown(&registry).len(), shown_before, "this registry did not get it");
     broker.put_secret(None, "NONE", "two words").await;
     let refused = broker.refusal(&image.name, "NONE").await;
     assert!(refused.contains("NONE is not a credential") && !refused.contains("two words"), "{refused}");

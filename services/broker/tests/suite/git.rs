@@ -249,6 +249,35 @@ async fn every_failure_of_a_server_has_a_code_and_names_the_secret() {
 }
 
 #[tokio::test]
+async fn a_secret_goes_only_to_the_servers_that_it_was_set_for() {
+    let testbed = Testbed::start().await;
+    let broker = &testbed.broker;
+    broker.put_secret_for(None, "TOKEN", TOKEN, &[&format!("https://{HOST}/acme/")]).await;
+    assert_eq!(testbed.code(&refs("acme/app.git")).await, "200");
+    let shown = || testbed.server.requests().iter().filter(|request| request.authorization.is_some()).count();
+    let before = shown();
+    // As a worker that was taken over names other servers and other repositories.
+    for (prefix, line) in [
+        (
+            "https://other.example.com/",
+            "GET /other.example.com/acme/app.git/info/refs?service=git-upload-pack",
+        ),
+        (&*format!("https://{HOST}/other/"), &*refs("other/app.git")),
+    ] {
+        testbed.open(&[(prefix, "TOKEN")]).await.unwrap();
+        let told = testbed.ask(line).await;
+        assert_eq!(code(&told), "git_secret_not_for_server", "{told}");
+        assert!(told.contains("--for URL") && !told.contains(TOKEN), "{told}");
+    }
+    assert_eq!(shown(), before, "no server got it");
+    // A next version is for the same servers, unless it names others.
+    broker.put_secret(None, "TOKEN", TOKEN).await;
+    assert_eq!(testbed.code(&refs("other/app.git")).await, "git_secret_not_for_server");
+    broker.put_secret_for(None, "TOKEN", TOKEN, &[&format!("https://{HOST}/")]).await;
+    assert_eq!(testbed.code(&refs("other/app.git")).await, "200");
+}
+
+#[tokio::test]
 async fn a_secret_counts_as_it_is_at_this_moment_and_only_for_its_tenant() {
     let testbed = Testbed::start().await;
     let (broker, line) = (&testbed.broker, refs("acme/app.git"));

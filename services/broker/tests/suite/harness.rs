@@ -168,12 +168,18 @@ impl Broker {
 
     /// Stores a secret of the first tenant, or of its project.
     pub async fn put_secret(&self, project: Option<&ProjectId>, name: &str, value: &str) {
+        self.put_secret_for(project, name, value, &[]).await;
+    }
+
+    /// Sets a secret that only servers below these URLs may get.
+    pub async fn put_secret_for(&self, project: Option<&ProjectId>, name: &str, value: &str, urls: &[&str]) {
         let request = v1::PutSecretRequest {
             tenant_id: self.tenants[0].to_string(),
             project_id: project.map(ToString::to_string).unwrap_or_default(),
             name: name.to_owned(),
             value: value.as_bytes().to_vec(),
             actor: "ann".to_owned(),
+            urls: urls.iter().map(|url| (*url).to_owned()).collect(),
         };
         self.client.clone().put_secret(request).await.unwrap();
     }

@@ -33,6 +33,7 @@ impl Testbed {
             session_id: "ses_a".to_owned(),
             project_id: self.broker.project.to_string(),
             secrets: secrets.collect(),
+            workspace_opening: Some(1),
             ..Default::default()
         };
         self.broker.client.clone().open_egress(request).await.map(drop)
@@ -91,14 +92,43 @@ async fn a_door_gives_the_newest_values_while_its_rules_name_them() {
 }
 
 #[tokio::test]
+async fn a_door_whose_files_may_be_open_takes_no_secrets() {
+    let testbed = Testbed::start().await;
+    testbed.broker.put_secret(None, "NPM", "a-value").await;
+    for (workspace_opening, has_files) in [(None, false), (Some(1), true), (None, true)] {
+        let secret = v1::SecretVariable { variable: "A".to_owned(), secret: "NPM".to_owned() };
+        let request = v1::OpenEgressRequest {
+            tenant_id: testbed.broker.tenants[0].to_string(),
+            session_id: "ses_a".to_owned(),
+            secrets: vec![secret],
+            workspace_opening,
+            has_files,
+            ..Default::default()
+        };
+        let status = testbed.broker.client.clone().open_egress(request).await.unwrap_err();
+        assert_eq!(
+            rpc::status::code_of(&status).as_deref(),
+            Some("argument_invalid"),
+            "{workspace_opening:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_door_gives_all_of_its_secrets_or_says_why_not() {
     let testbed = Testbed::start().await;
     testbed.broker.put_secret(None, "NPM", "a-value").await;
     testbed.broker.put_secret(None, "ZERO", "zero\0byte").await;
-    for (secret, code) in [("MISSING", "(secret_not_found)"), ("ZERO", "(secret_value_invalid)")] {
+    testbed.broker.put_secret_for(None, "BOUND", "for-a-server", &["https://registry.npmjs.org/"]).await;
+    for (secret, code) in [
+        ("MISSING", "(secret_not_found)"),
+        ("ZERO", "(secret_value_invalid)"),
+        ("BOUND", "(secret_not_for_server)"),
+    ] {
         testbed.open(0, &[("A", "NPM"), ("B", secret)]).await.unwrap();
         let text = refused(testbed.ask(0).await);
         assert!(text.contains(code) && text.contains(secret) && !text.contains("a-value"), "{text}");
+        assert!(!text.contains("for-a-server"), "{text}");
     }
     // Another tenant with the same settings has no such secret.
     testbed.open(1, &[("A", "NPM")]).await.unwrap();

@@ -10,6 +10,7 @@ use crate::{
 };
 use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{
+    egress::secret_servers::SecretServers,
     ids::{ProjectId, TenantId, Timestamp},
     limits::SECRET_BYTES_MAX,
     secret::SecretAddress,
@@ -39,20 +40,31 @@ impl SecretTarget {
     }
 }
 
+/// The content of a secret.
+#[derive(Debug)]
+pub(crate) struct SecretContent {
+    pub(crate) value: SecretBytes,
+    /// The beginnings of the URLs of the servers that may get it; empty: those of the earlier version.
+    pub(crate) urls: Vec<String>,
+}
+
 /// Stores a secret, or its next version.
 ///
 /// # Errors
-/// `scope_missing`, `secret_name_invalid`, `secret_empty`, `secret_too_large`, `secrets_too_many`, `project_not_found`, `broker_unavailable`,
+/// `scope_missing`, `secret_name_invalid`, `secret_url_invalid`, `secret_empty`, `secret_too_large`, `secrets_too_many`, `project_not_found`, `broker_unavailable`,
 /// `broker_failed`, `store_unavailable`.
 // Continues in broker::grpc::server.
 pub(crate) async fn set(
     gateway: &Gateway,
     principal: &Principal,
     target: SecretTarget,
-    value: SecretBytes,
+    content: SecretContent,
 ) -> Result<Secret, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Manage)?);
     let address = target.check(state, tenant).await?;
+    let SecretContent { value, urls } = content;
+    let servers = SecretServers::parse(&urls);
+    let servers = servers.map_err(|error| Invalid::SecretUrl.because(error.to_string()))?;
     let bytes = value.expose().len();
     if bytes == 0 {
         return Err(Invalid::SecretEmpty.because("the value of the secret is empty"));
@@ -67,6 +79,7 @@ pub(crate) async fn set(
         name: address.name.to_string(),
         value: value.expose().to_vec(),
         actor: principal.name().to_owned(),
+        urls: servers.urls(),
     };
     drop(value);
     let stored = state.broker.put_secret(request).await?;
@@ -76,6 +89,7 @@ pub(crate) async fn set(
         created_at: Timestamp(stored.created_at_ms),
         created_by: principal.name().to_owned(),
         last_used_at: None,
+        urls: stored.urls,
     })
 }
 

@@ -74,6 +74,7 @@ mistakes! {
     SecretEmpty = "secret_empty",
     SecretName = "secret_name_invalid",
     SecretTooLarge = "secret_too_large",
+    SecretUrl = "secret_url_invalid",
     /// Several tenants have a session with this id.
     SessionAmbiguous = "session_ambiguous",
     SessionId = "session_id_invalid",

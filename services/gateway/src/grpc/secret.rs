@@ -6,7 +6,7 @@ use super::{
     status::{optional_id, respond},
 };
 use crate::{
-    app::secrets::{self, SecretTarget},
+    app::secrets::{self, SecretContent, SecretTarget},
     ground::entity::Entity,
 };
 use chassis::secret::SecretBytes;
@@ -22,6 +22,7 @@ fn secret(secret: Secret) -> v1::Secret {
         created_at_ms: secret.created_at.0,
         created_by: secret.created_by,
         last_used_at_ms: secret.last_used_at.map_or(0, |at| at.0),
+        urls: secret.urls,
     }
 }
 
@@ -39,7 +40,8 @@ impl SecretService for Service {
         let mut request = request.into_inner();
         let value = SecretBytes::of(std::mem::take(&mut request.value));
         let target = target(&request.name, &request.project_id)?;
-        respond(secrets::set(&self.0, &principal, target, value).await, |stored| v1::SetSecretResponse {
+        let content = SecretContent { value, urls: std::mem::take(&mut request.urls) };
+        respond(secrets::set(&self.0, &principal, target, content).await, |stored| v1::SetSecretResponse {
             secret: Some(secret(stored)),
         })
     }

@@ -1,19 +1,195 @@
-//! Authentication: only workers and gateways have tokens.
+//! Authentication: only workers and gateways have tokens, and the token of a kind of caller is for its own calls. A stolen token of a gateway starts no command, and
+//! one of a worker opens no terminal.
 
 use crate::code::Code;
 use chassis::grpc::tokens::Tokens;
-use tonic::{Request, Status};
+use futures::future::{Either, Ready, ready};
+use std::task::{Context, Poll};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{
+        Service,
+        http::{HeaderMap, Request, Response, header::AUTHORIZATION},
+    },
+    server::NamedService,
+};
 
-/// Gives an interceptor that lets calls with `authorization: Bearer <token>` pass, and counts them by the name of the token.
-#[allow(clippy::result_large_err)] // The type of every interceptor.
-pub fn interceptor(tokens: Tokens) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
-    move |request| {
-        if let Some(token) = tokens.find_bearer(request.metadata()) {
-            let label = token.label.clone();
-            metrics::counter!("flotilla_sandbox_token_uses_total", "token" => label).increment(1);
-            return Ok(request);
+/// The calls that only gateways make: what people do with the files of a session.
+const OF_GATEWAYS: [&str; 16] = [
+    "ApplyPatch",
+    "AttachTerminal",
+    "CreateTerminal",
+    "DeleteTerminal",
+    "DiffWorkspace",
+    "DropEnvironment",
+    "FindEnvironments",
+    "GetOutput",
+    "GetTerminal",
+    "KillExecs",
+    "ListTerminals",
+    "ReadEnvironmentLog",
+    "RestoreSnapshot",
+    "RevertFiles",
+    "UpdateTerminal",
+    "WriteTerminal",
+];
+/// The calls that only workers make: what sessions need, and the upkeep of the machine.
+const OF_WORKERS: [&str; 22] = [
+    "AttachExec",
+    "BuildEnvironment",
+    "CheckLayers",
+    "CloseTenant",
+    "DropMirrors",
+    "FillMirror",
+    "GetOpening",
+    "GetWorkspace",
+    "InstallWorkspace",
+    "KeepOutput",
+    "KeepPatch",
+    "KillExec",
+    "ListFiles",
+    "ListMirrors",
+    "ListWorkspaces",
+    "MergeCopy",
+    "PutLayer",
+    "ReleaseSandbox",
+    "RemoveFile",
+    "StartExec",
+    "StartSandbox",
+    "WriteFile",
+];
+/// The calls of both.
+const OF_BOTH: [&str; 12] = [
+    "CloneSource",
+    "CloseWorkspace",
+    "DiffSnapshots",
+    "ExportWorkspace",
+    "GetIsolation",
+    "GlobFiles",
+    "GrepFiles",
+    "OpenWorkspace",
+    "ReadFile",
+    "ReadGuidance",
+    "ReadLines",
+    "TrackSnapshot",
+];
+const GATEWAY: &str = "gateway";
+const WORKER: &str = "worker";
+
+/// A service that only callers with a token reach.
+#[derive(Debug, Clone)]
+pub struct Authorized<S> {
+    service: S,
+    tokens: Tokens,
+}
+
+/// What is wrong with the names of tokens.
+pub fn find_problem(tokens: &Tokens) -> Option<&'static str> {
+    let is_unknown = tokens.names().any(|name| ![GATEWAY, WORKER].contains(&name));
+    is_unknown.then_some("FLOTILLA_SANDBOX_TOKENS has a name that is neither gateway nor worker")
+}
+
+/// Whether a token of this name is for a call; one without a name is for every call.
+fn may_call(name: Option<&str>, method: &str) -> bool {
+    let own = match name {
+        None => return true,
+        Some(GATEWAY) => &OF_GATEWAYS[..],
+        Some(WORKER) => &OF_WORKERS[..],
+        Some(_) => return false,
+    };
+    own.contains(&method) || OF_BOTH.contains(&method)
+}
+
+impl<S> Authorized<S> {
+    /// Lets calls with `authorization: Bearer <token>` pass to `service`, and counts them by the name of the token.
+    pub fn new(service: S, tokens: Tokens) -> Self {
+        Self { service, tokens }
+    }
+
+    /// Why a call does not pass.
+    fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<Status> {
+        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let presented = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        let Some(token) = self.tokens.find(presented) else {
+            return Some(refuse(Code::TokenInvalid, "the token is missing or wrong"));
+        };
+        let method = path.rsplit('/').next().unwrap_or_default();
+        if !may_call(token.name.as_deref(), method) {
+            tracing::warn!(error.code = Code::CallerNotAllowed.name(), "{method} was refused to a caller");
+            return Some(refuse(
+                Code::CallerNotAllowed,
+                &format!("the token of this caller is not for {method}"),
+            ));
         }
-        let code = Code::TokenInvalid;
-        Err(rpc::status::error(code.grpc(), code.name(), "the token is missing or wrong"))
+        let label = token.label.clone();
+        metrics::counter!("flotilla_sandbox_token_uses_total", "token" => label).increment(1);
+        None
+    }
+}
+
+fn refuse(code: Code, text: &str) -> Status {
+    rpc::status::error(code.grpc(), code.name(), text)
+}
+
+impl<S: NamedService> NamedService for Authorized<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S, B> Service<Request<B>> for Authorized<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<S::Response, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match self.refusal(request.uri().path(), request.headers()) {
+            Some(status) => Either::Left(ready(Ok(status.into_http()))),
+            None => Either::Right(self.service.call(request)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_call_of_the_wire_is_for_some_caller() {
+        let wire = [
+            include_str!("../../../../proto/flotilla/v1/sandbox.proto"),
+            include_str!("../../../../proto/flotilla/v1/terminal.proto"),
+        ];
+        let calls = wire.iter().flat_map(|file| file.lines());
+        let calls = calls.filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+        let calls: BTreeSet<&str> = calls.collect();
+        let known = OF_GATEWAYS.iter().chain(&OF_WORKERS).chain(&OF_BOTH).copied();
+        assert_eq!(known.clone().collect::<BTreeSet<_>>(), calls);
+        assert_eq!(known.count(), calls.len(), "each stands in one list");
+    }
+
+    #[test]
+    fn a_token_is_for_the_calls_of_its_caller() {
+        for (name, method, want) in [
+            (Some("gateway"), "StartExec", false),
+            (Some("gateway"), "CloseTenant", false),
+            (Some("gateway"), "CreateTerminal", true),
+            (Some("gateway"), "ReadFile", true),
+            (Some("worker"), "CreateTerminal", false),
+            (Some("worker"), "StartExec", true),
+            (Some("worker"), "ReadFile", true),
+            (Some("worker"), "Unknown", false),
+            (Some("other"), "ReadFile", false),
+            (None, "StartExec", true),
+        ] {
+            assert_eq!(may_call(name, method), want, "{name:?} {method}");
+        }
     }
 }

@@ -42,7 +42,9 @@ pub(super) fn find_refusal(stderr: &str) -> Option<Error> {
 fn code_of(name: &str) -> Option<Code> {
     match name {
         "git_secret_missing" => Some(Code::SecretNotFound),
-        "git_secret_invalid" | "git_unauthorized" => Some(Code::RepositoryUnauthorized),
+        "git_secret_invalid" | "git_secret_not_for_server" | "git_unauthorized" => {
+            Some(Code::RepositoryUnauthorized)
+        }
         "git_not_found" => Some(Code::RepositoryNotFound),
         "git_unavailable" => Some(Code::GitUnavailable),
         "git_lfs_object_invalid" => Some(Code::LfsObjectInvalid),
@@ -67,6 +69,7 @@ mod tests {
         );
         for (code, want) in [
             ("git_secret_missing", Code::SecretNotFound),
+            ("git_secret_not_for_server", Code::RepositoryUnauthorized),
             ("git_not_found", Code::RepositoryNotFound),
             ("git_unavailable", Code::GitUnavailable),
             ("git_lfs_object_invalid", Code::LfsObjectInvalid),

@@ -144,6 +144,7 @@ async fn another_tenant_has_neither_the_secret_nor_the_door() {
         name: "TOKEN".to_owned(),
         project_id: other.project_id.clone(),
         value: format!("x-access-token:{}", super::TOKEN).into_bytes(),
+        urls: vec![],
     };
     other.secrets().set_secret(request).await.unwrap();
     assert_eq!(output(&other, &stolen, "cat file").await.unwrap(), "private\n");

@@ -5,10 +5,14 @@ use broker::secrets::{
     error::EnvelopeError,
     key_file::KeyFile,
     keyring::Keyring,
-    vault::{Vault, VaultError},
+    vault::{NewSecret, SecretUse, Vault, VaultError},
 };
 use chassis::secret::SecretBytes;
-use domain::{ids::TenantId, secret::SecretAddress};
+use domain::{
+    egress::secret_servers::{SecretDestination, SecretServers},
+    ids::TenantId,
+    secret::SecretAddress,
+};
 use sqlx::PgConnection;
 use store::{Store, broker::BrokerStore};
 use tempfile::TempDir;
@@ -19,6 +23,13 @@ pub(super) struct World {
     pub(super) directory: TempDir,
     pub(super) vault: Vault,
     pub(super) tenants: [TenantId; 2],
+}
+
+/// What secrets are opened for here.
+const TEST: SecretUse<'_> = SecretUse { purpose: "a test", destination: SecretDestination::Script };
+
+fn new(name: &str) -> NewSecret<'static> {
+    NewSecret { address: address(name), servers: SecretServers::default(), actor: "ann" }
 }
 
 pub(super) fn address(name: &str) -> SecretAddress {
@@ -114,12 +125,12 @@ fn connect(database: &Database) -> BrokerStore {
 /// Stores a secret, and returns its version.
 pub(super) async fn put(vault: &Vault, tenant: TenantId, name: &str, value: &str) -> Result<u64, VaultError> {
     let value = SecretBytes::of(value.as_bytes().to_vec());
-    Ok(vault.put(tenant, address(name), &value, "ann").await?.version)
+    Ok(vault.put(tenant, new(name), &value).await?.version)
 }
 
 /// Opens a secret.
 pub(super) async fn take(vault: &Vault, tenant: TenantId, name: &str) -> Result<String, VaultError> {
-    let opened = vault.take(tenant, &address(name), "a test").await?;
+    let opened = vault.take(tenant, &address(name), TEST).await?;
     Ok(String::from_utf8(opened.value.expose().to_vec()).unwrap())
 }
 
@@ -148,7 +159,7 @@ async fn a_row_that_was_changed_or_moved_does_not_open() {
     world.put("TOKEN", "one").await;
     let thief = world.tenants[1];
     world.sql(&format!("update secret set tenant_id = '{thief}' where name = 'TOKEN'")).await;
-    let stolen = world.vault.take(thief, &address("TOKEN"), "a test").await;
+    let stolen = world.vault.take(thief, &address("TOKEN"), TEST).await;
     assert!(is_damaged(&stolen), "{stolen:?}");
     // An earlier version that somebody puts back.
     world.put("TOKEN", "old").await;
@@ -171,10 +182,10 @@ async fn another_key_opens_nothing_and_is_refused_at_the_start() {
     let other = world.vault([world.key("other")]);
     let refused = other.check_keys().await.unwrap_err();
     assert!(matches!(refused, VaultError::OtherKey { .. }), "{refused:?}");
-    let opened = other.take(world.tenants[0], &address("TOKEN"), "a test").await;
+    let opened = other.take(world.tenants[0], &address("TOKEN"), TEST).await;
     assert!(matches!(opened, Err(VaultError::Envelope(EnvelopeError::OtherKey))), "{opened:?}");
     world.vault.check_keys().await.unwrap();
     assert_eq!(world.take("TOKEN").await.unwrap(), "one");
-    let empty = world.vault.put(world.tenants[0], address("TOKEN"), &SecretBytes::of(vec![]), "ann").await;
+    let empty = world.vault.put(world.tenants[0], new("TOKEN"), &SecretBytes::of(vec![])).await;
     assert!(matches!(empty, Err(VaultError::Empty)), "{empty:?}");
 }

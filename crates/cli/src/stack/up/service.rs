@@ -13,8 +13,10 @@ use std::{
 
 /// Random bytes of a secret of this stack.
 const SECRET_BYTES: usize = 24;
-/// The file of the token between workers and sandbox.
-pub(super) const SANDBOX_TOKEN: &str = "sandbox-token";
+/// The file of the token with which the gateway calls the sandbox.
+pub(super) const SANDBOX_GATEWAY_TOKEN: &str = "sandbox-gateway-token";
+/// The file of the token with which workers call the sandbox.
+pub(super) const SANDBOX_WORKER_TOKEN: &str = "sandbox-worker-token";
 /// The file of the token with which the gateway calls the broker.
 pub(super) const GATEWAY_TOKEN: &str = "broker-gateway-token";
 /// The file of the token with which workers call the broker.
@@ -49,15 +51,28 @@ pub(super) struct Backends {
     pub redis_url: String,
     pub nats_url: String,
     pub sandbox_url: String,
-    pub sandbox_token: String,
+    pub sandbox_tokens: CallerTokens,
     pub broker_url: String,
-    pub broker_tokens: BrokerTokens,
+    pub broker_tokens: CallerTokens,
 }
 
-/// The tokens of the broker's callers. Each is only for the calls of its caller.
-pub(super) struct BrokerTokens {
+/// The tokens of the callers of a service. Each is only for the calls of its caller.
+pub(super) struct CallerTokens {
     pub gateway: String,
     pub worker: String,
+}
+
+impl CallerTokens {
+    /// As the service reads them.
+    fn to_setting(&self) -> String {
+        format!("gateway:{},worker:{}", self.gateway, self.worker)
+    }
+}
+
+/// The tokens with which a process calls the others.
+struct OwnTokens<'a> {
+    sandbox: &'a str,
+    broker: &'a str,
 }
 
 /// The command of a child.
@@ -86,13 +101,13 @@ pub(super) fn model(paths: &StackPaths, script: Option<&Path>) -> Spec {
     spec
 }
 
-/// The sandbox service, which may lack the walls `without`. Its only credential is its own token.
-pub(super) fn sandbox(paths: &StackPaths, token: &str, without: &str) -> Spec {
+/// The sandbox service, which may lack the walls `without`. Its only credentials are the tokens of its callers.
+pub(super) fn sandbox(paths: &StackPaths, tokens: &CallerTokens, without: &str) -> Spec {
     let mut spec = spec(paths, "sandbox", "sandbox", "FLOTILLA_SANDBOX_LISTEN");
     spec.keeps_secrets_out = true;
     let directory = paths.data.join("sandbox").display().to_string();
     spec.set("FLOTILLA_SANDBOX_DATA_DIRECTORY", directory);
-    spec.set("FLOTILLA_SANDBOX_TOKEN", token.to_owned());
+    spec.set("FLOTILLA_SANDBOX_TOKENS", tokens.to_setting());
     spec.set("FLOTILLA_SANDBOX_EGRESS", paths.data.join(EGRESS).display().to_string());
     if !without.is_empty() {
         spec.set("FLOTILLA_SANDBOX_WITHOUT", without.to_owned());
@@ -101,13 +116,12 @@ pub(super) fn sandbox(paths: &StackPaths, token: &str, without: &str) -> Spec {
 }
 
 /// The broker. It reaches its own tables, and alone reads the key that seals secrets.
-pub(super) fn broker(paths: &StackPaths, database_url: &str, tokens: &BrokerTokens) -> Spec {
+pub(super) fn broker(paths: &StackPaths, database_url: &str, tokens: &CallerTokens) -> Spec {
     let mut spec = spec(paths, "broker", "broker", "FLOTILLA_BROKER_LISTEN");
     spec.keeps_secrets_out = true;
     spec.set("FLOTILLA_BROKER_DATABASE_URL", database_url.to_owned());
     spec.set("FLOTILLA_BROKER_KEY_FILE", paths.data.join(BROKER_KEY).display().to_string());
-    let BrokerTokens { gateway, worker } = tokens;
-    spec.set("FLOTILLA_BROKER_TOKENS", format!("gateway:{gateway},worker:{worker}"));
+    spec.set("FLOTILLA_BROKER_TOKENS", tokens.to_setting());
     spec.set("FLOTILLA_BROKER_EGRESS", paths.data.join(EGRESS).display().to_string());
     spec.set("FLOTILLA_BROKER_PUSH", paths.data.join(PUSH).display().to_string());
     // A developer's machine may lack git or a wall.
@@ -118,7 +132,8 @@ pub(super) fn broker(paths: &StackPaths, database_url: &str, tokens: &BrokerToke
 /// Worker number `number`, with the file of its model providers if it exists.
 pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, config: Option<&Path>) -> Spec {
     let mut spec = spec(paths, &format!("worker-{number}"), "worker", "FLOTILLA_WORKER_LISTEN");
-    spec.connect(backends, &backends.broker_tokens.worker);
+    let (sandbox, broker) = (&backends.sandbox_tokens.worker, &backends.broker_tokens.worker);
+    spec.connect(backends, &OwnTokens { sandbox, broker });
     spec.set("FLOTILLA_WORKER_NAME", format!("worker-{number}"));
     if let Some(config) = config {
         spec.set("FLOTILLA_CONFIG", config.display().to_string());
@@ -129,7 +144,8 @@ pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, confi
 /// The gateway, for prompts that name one of `models`.
 pub(super) fn gateway(paths: &StackPaths, backends: &Backends, reach: &Reach<'_>, models: &[String]) -> Spec {
     let mut spec = spec(paths, "gateway", "gateway", "FLOTILLA_GATEWAY_LISTEN");
-    spec.connect(backends, &backends.broker_tokens.gateway);
+    let (sandbox, broker) = (&backends.sandbox_tokens.gateway, &backends.broker_tokens.gateway);
+    spec.connect(backends, &OwnTokens { sandbox, broker });
     spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
     spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
     spec.set("FLOTILLA_MODELS", models.join(","));
@@ -141,17 +157,16 @@ impl Spec {
         self.env.push((name.to_owned(), value));
     }
 
-    fn connect(&mut self, backends: &Backends, broker_token: &str) {
-        let Backends { app_url, system_url, redis_url, nats_url, .. } = backends;
-        let Backends { sandbox_url, sandbox_token, broker_url, .. } = backends;
+    fn connect(&mut self, backends: &Backends, tokens: &OwnTokens<'_>) {
+        let Backends { app_url, system_url, redis_url, nats_url, sandbox_url, broker_url, .. } = backends;
         self.set("FLOTILLA_BROKER_URL", broker_url.clone());
-        self.set("FLOTILLA_BROKER_TOKEN", broker_token.to_owned());
+        self.set("FLOTILLA_BROKER_TOKEN", tokens.broker.to_owned());
         self.set("FLOTILLA_DATABASE_URL", app_url.clone());
         self.set("FLOTILLA_SYSTEM_DATABASE_URL", system_url.clone());
         self.set("FLOTILLA_REDIS_URL", redis_url.clone());
         self.set("FLOTILLA_NATS_URL", nats_url.clone());
         self.set("FLOTILLA_SANDBOX_URL", sandbox_url.clone());
-        self.set("FLOTILLA_SANDBOX_TOKEN", sandbox_token.clone());
+        self.set("FLOTILLA_SANDBOX_TOKEN", tokens.sandbox.to_owned());
     }
 }
 
@@ -182,8 +197,8 @@ pub(super) fn is_harmless(role: &str, name: &str) -> bool {
         "FLOTILLA_LOG_FORMAT",
         "SSL_CERT_FILE",
     ];
-    // The broker would take it for every call. It is for the gateway and the workers of another stack.
-    if name == "FLOTILLA_BROKER_TOKEN" {
+    // The service would take it for every call. It is for the gateway and the workers of another stack.
+    if ["FLOTILLA_BROKER_TOKEN", "FLOTILLA_SANDBOX_TOKEN"].contains(&name) {
         return false;
     }
     let own = format!("FLOTILLA_{}_", role.to_ascii_uppercase());
@@ -217,24 +232,31 @@ mod tests {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let key = secret(one.path(), OPERATOR_KEY).unwrap();
         assert_eq!(secret(one.path(), OPERATOR_KEY).unwrap(), key);
-        assert_ne!(secret(one.path(), SANDBOX_TOKEN).unwrap(), key);
+        assert_ne!(secret(one.path(), SANDBOX_WORKER_TOKEN).unwrap(), key);
         assert_ne!(secret(other.path(), OPERATOR_KEY).unwrap(), key);
         let mode = fs::metadata(one.path().join(OPERATOR_KEY)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
-    fn gateway_and_workers_have_different_tokens_of_the_broker() {
+    fn gateway_and_workers_have_different_tokens_of_each_service() {
         let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
-        let broker_tokens = BrokerTokens { gateway: "of-gateway".to_owned(), worker: "of-worker".to_owned() };
+        let tokens = |service: &str| CallerTokens {
+            gateway: format!("{service}-of-gateway"),
+            worker: format!("{service}-of-worker"),
+        };
         let value = |spec: &Spec, name: &str| {
             let found = spec.env.iter().find(|(known, _)| known == name);
             found.map(|(_, value)| value.clone())
         };
-        let broker = broker(&paths, "postgres://", &broker_tokens);
-        let tokens = value(&broker, "FLOTILLA_BROKER_TOKENS");
-        assert_eq!(tokens.as_deref(), Some("gateway:of-gateway,worker:of-worker"));
-        assert_eq!(value(&broker, "FLOTILLA_BROKER_TOKEN"), None, "no token is for every call");
+        let broker = broker(&paths, "postgres://", &tokens("broker"));
+        let sandbox = sandbox(&paths, &tokens("sandbox"), "");
+        for (spec, service) in [(broker, "broker"), (sandbox, "sandbox")] {
+            let variable = format!("FLOTILLA_{}_TOKEN", service.to_ascii_uppercase());
+            let want = format!("gateway:{service}-of-gateway,worker:{service}-of-worker");
+            assert_eq!(value(&spec, &format!("{variable}S")), Some(want));
+            assert_eq!(value(&spec, &variable), None, "no token is for every call");
+        }
         let none = String::new;
         let backends = Backends {
             app_url: none(),
@@ -242,16 +264,19 @@ mod tests {
             redis_url: none(),
             nats_url: none(),
             sandbox_url: none(),
-            sandbox_token: none(),
+            sandbox_tokens: tokens("sandbox"),
             broker_url: none(),
-            broker_tokens,
+            broker_tokens: tokens("broker"),
         };
         let reach = Reach { listen: SocketAddr::from(([127, 0, 0, 1], 0)), operator_key: "key" };
         for (spec, token) in [
             (worker(&paths, &backends, 1, None), "of-worker"),
             (gateway(&paths, &backends, &reach, &[]), "of-gateway"),
         ] {
-            assert_eq!(value(&spec, "FLOTILLA_BROKER_TOKEN").as_deref(), Some(token), "{}", spec.name);
+            for service in ["sandbox", "broker"] {
+                let variable = format!("FLOTILLA_{}_TOKEN", service.to_ascii_uppercase());
+                assert_eq!(value(&spec, &variable), Some(format!("{service}-{token}")), "{}", spec.name);
+            }
         }
     }
 
@@ -265,6 +290,7 @@ mod tests {
             "FLOTILLA_OPERATOR_KEY",
             "FLOTILLA_DATABASE_URL",
             "FLOTILLA_BROKER_TOKEN",
+            "FLOTILLA_SANDBOX_TOKEN",
             "FLOTILLA_BROKER_DATABASE_URL",
             "AWS_SECRET_ACCESS_KEY",
         ] {
@@ -275,14 +301,15 @@ mod tests {
         assert!(!is_harmless("broker", "FLOTILLA_SANDBOX_TOKEN"));
         assert!(!is_harmless("broker", "FLOTILLA_BROKER_TOKEN"), "it would be for every call");
         let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
-        let spec = sandbox(&paths, "token", "cpu");
+        let tokens = CallerTokens { gateway: "token".to_owned(), worker: "token".to_owned() };
+        let spec = sandbox(&paths, &tokens, "cpu");
         assert!(spec.keeps_secrets_out);
         let names: Vec<_> = spec.env.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
             [
                 "FLOTILLA_SANDBOX_DATA_DIRECTORY",
-                "FLOTILLA_SANDBOX_TOKEN",
+                "FLOTILLA_SANDBOX_TOKENS",
                 "FLOTILLA_SANDBOX_EGRESS",
                 "FLOTILLA_SANDBOX_WITHOUT"
             ]

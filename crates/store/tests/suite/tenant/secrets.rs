@@ -39,7 +39,7 @@ async fn put(broker: &BrokerStore, tenant: TenantId, address: &SecretAddress, te
 }
 
 fn value(version: u64, text: &str) -> SecretVersion {
-    SecretVersion { version, sealed: sealed(text) }
+    SecretVersion { version, sealed: sealed(text), urls: vec![] }
 }
 
 async fn finish(
@@ -66,6 +66,30 @@ async fn refusal(connection: &mut PgConnection, sql: &str) -> Option<String> {
 }
 
 #[tokio::test]
+async fn a_next_version_is_for_the_servers_of_the_one_before_unless_it_names_others() {
+    let world = World::new().await;
+    let (broker, tenant, own) = (broker(&world), world.tenant, address(None, "TOKEN"));
+    let (one, other) = ("https://github.com/acme/".to_owned(), "https://ghcr.io/".to_owned());
+    for (version, urls, want) in [
+        (1, vec![], vec![]),
+        (2, vec![one.clone()], vec![one.clone()]),
+        (3, vec![], vec![one.clone()]),
+        (4, vec![other.clone(), one.clone()], vec![other, one]),
+    ] {
+        assert_eq!(broker.begin_change(tenant, &own).await.unwrap().version, version);
+        let change = SecretVersion { urls, ..value(version, "text") };
+        let stored = finish(&broker, tenant, &own, &change).await.unwrap().unwrap();
+        let listed = world.store.list_secrets(tenant, None, &Page::default()).await.unwrap();
+        let used = broker.use_secret(tenant, &own).await.unwrap();
+        assert_eq!([&stored.urls, &listed[0].urls, &used.urls], [&want; 3], "{version}");
+    }
+    // After a deletion it begins anew.
+    world.store.delete_secret(tenant, &own).await.unwrap();
+    assert_eq!(put(&broker, tenant, &own, "new").await.urls, Vec::<String>::new());
+    broker.close().await;
+}
+
+#[tokio::test]
 async fn no_version_is_used_twice_also_when_a_secret_comes_back() {
     let world = World::new().await;
     let (broker, tenant) = (broker(&world), world.tenant);
@@ -74,7 +98,7 @@ async fn no_version_is_used_twice_also_when_a_secret_comes_back() {
     assert_eq!(put(&broker, tenant, &own, "two").await.version, 2);
     assert_eq!(put(&broker, tenant, &of_project, "three").await.version, 3);
     let used = broker.use_secret(tenant, &own).await.unwrap();
-    assert_eq!(used, SecretVersion { version: 2, sealed: sealed("two") });
+    assert_eq!(used, value(2, "two"));
 
     let list = world.store.list_secrets(tenant, None, &Page::default()).await.unwrap();
     let scope = format!("{}/TOKEN", world.project.as_str());
@@ -331,11 +355,11 @@ async fn keys_are_replaced_only_while_nothing_has_changed() {
     assert!(!broker.replace_key(tenant, &older[0], &new).await.unwrap(), "another broker was first");
     let used = broker.use_secret(tenant, &own).await.unwrap();
     let replaced = SealedSecret { key_id: "k2".to_owned(), sealed_key: b"two".to_vec(), ..sealed("one") };
-    assert_eq!(used, SecretVersion { version: 1, sealed: replaced });
+    assert_eq!(used, SecretVersion { version: 1, sealed: replaced, urls: vec![] });
     let change = broker.begin_change(tenant, &of_project).await.unwrap();
     assert_eq!(change.key_id.as_deref(), Some("k2"));
     let newer = SealedSecret { key_id: "k2".to_owned(), ..sealed("newer") };
-    let newer = SecretVersion { version: change.version, sealed: newer };
+    let newer = SecretVersion { version: change.version, sealed: newer, urls: vec![] };
     finish(&broker, tenant, &of_project, &newer).await.unwrap().unwrap();
     assert!(!broker.replace_key(tenant, &older[1], &new).await.unwrap(), "the value has changed");
     assert_eq!(broker.use_secret(tenant, &of_project).await.unwrap(), newer);

@@ -2,10 +2,11 @@
 
 use crate::{
     credential::{self, basic},
-    secrets::vault::{OpenedSecret, Vault},
+    secrets::vault::{OpenedSecret, SecretUse, Vault, VaultError},
 };
 use chassis::secret::SecretBytes;
 use domain::{
+    egress::{git::GitAddress, secret_servers::SecretDestination},
     ids::{ProjectId, TenantId},
     secret::SecretName,
 };
@@ -30,9 +31,19 @@ pub enum SecretRefusal {
         "the value of the secret {0} is neither a token nor user:password; set it again with `flotilla secret set {0}`"
     )]
     Invalid(SecretName),
+    /// It is for other servers. The text says for which.
+    #[error("{0}")]
+    NotFor(String),
     /// It cannot be opened at this moment.
     #[error("the secret {0} cannot be opened; try again later")]
     Unavailable(SecretName),
+}
+
+/// The use of a secret that a setting names, at the server of a repository.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RepositoryUse<'a> {
+    pub(crate) setting: &'static str,
+    pub(crate) repository: &'a GitAddress,
 }
 
 /// A secret as it is shown to a server.
@@ -42,7 +53,7 @@ pub(crate) struct GitCredential {
     pub(crate) authorization: HeaderValue,
 }
 
-/// Opens the secret of the project, or else that of the tenant, for the `setting` that names it. Nothing is kept: a secret that was changed or deleted counts from the next request on.
+/// Opens the secret of the project, or else that of the tenant. Nothing is kept: a secret that was changed or deleted counts from the next request on.
 ///
 /// # Errors
 /// Those of [`SecretRefusal`].
@@ -51,14 +62,16 @@ pub(crate) async fn open(
     tenant: TenantId,
     project: Option<&ProjectId>,
     name: &SecretName,
-    setting: &'static str,
+    RepositoryUse { setting, repository }: RepositoryUse<'_>,
 ) -> Result<GitCredential, SecretRefusal> {
-    match vault.find(tenant, project, name, setting).await {
+    let destination = SecretDestination::Server(Some(repository));
+    match vault.find(tenant, project, name, SecretUse { purpose: setting, destination }).await {
         Ok(Some(OpenedSecret { version, value })) => {
             let authorization = parse(&value).ok_or_else(|| SecretRefusal::Invalid(name.clone()))?;
             Ok(GitCredential { version, authorization })
         }
         Ok(None) => Err(SecretRefusal::Missing { name: name.clone(), setting }),
+        Err(error @ VaultError::NotFor { .. }) => Err(SecretRefusal::NotFor(error.to_string())),
         Err(error) => {
             if !error.is_of_key_service() {
                 let error = &error as &dyn std::error::Error;

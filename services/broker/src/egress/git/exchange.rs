@@ -1,7 +1,7 @@
 //! One request of git and its answer, as they pass through the door.
 
 use super::{
-    credential::{self, GitCredential},
+    credential::{self, GitCredential, RepositoryUse},
     refusal::GitRefusal,
     request::{self, GitRequest},
     rules::GitAccess,
@@ -70,7 +70,8 @@ impl ExchangeContext {
         let found = access.find(repository).ok_or_else(|| GitRefusal::NoPrefix(repository.to_string()));
         let (prefix, secret) = found?;
         self.check_quota()?;
-        let opened = credential::open(&servers.vault, key.tenant, access.project(), secret, SETTING).await;
+        let at = RepositoryUse { setting: SETTING, repository };
+        let opened = credential::open(&servers.vault, key.tenant, access.project(), secret, at).await;
         let GitCredential { version, authorization } = opened?;
         let secret = secret.clone();
         record.credential =

@@ -101,6 +101,7 @@ impl GitRefusal {
             Self::NoPrefix(_) => "git_prefix_missing",
             Self::Secret(SecretRefusal::Missing { .. }) => "git_secret_missing",
             Self::Secret(SecretRefusal::Invalid(_)) => "git_secret_invalid",
+            Self::Secret(SecretRefusal::NotFor(_)) => "git_secret_not_for_server",
             Self::Secret(SecretRefusal::Unavailable(_)) => "git_secret_unavailable",
             Self::Unauthorized { .. } => "git_unauthorized",
             Self::NotFound { .. } => "git_not_found",
@@ -137,7 +138,9 @@ impl GitRefusal {
             Self::Request
             | Self::Push
             | Self::NoPrefix(_)
-            | Self::Secret(SecretRefusal::Missing { .. } | SecretRefusal::Invalid(_))
+            | Self::Secret(
+                SecretRefusal::Missing { .. } | SecretRefusal::Invalid(_) | SecretRefusal::NotFor(_),
+            )
             | Self::Unauthorized { .. }
             | Self::LfsLogin(_)
             | Self::Redirected { .. }

@@ -42,6 +42,12 @@ async fn every_failure_of_a_server_has_a_code_and_says_what_helps() {
         let (code, message) = refusal(&testbed, &commit).await;
         assert!(code == want && !message.contains(value), "{code}: {message}");
     }
+    testbed.broker.put_secret_for(None, "TOKEN", super::TOKEN, &["https://github.com/acme/"]).await;
+    let (code, message) = refusal(&testbed, &commit).await;
+    assert!(
+        code == "push_secret_invalid" && message.contains("only for https://github.com/acme/"),
+        "{message}"
+    );
     testbed.broker.put_secret(Some(&testbed.broker.project), "TOKEN", super::TOKEN).await;
     assert_eq!(testbed.push(&commit).await.unwrap().commits, 1, "the secret of the project comes first");
     assert_eq!(testbed.quarantined(), 0);
