@@ -3,9 +3,9 @@
 pub(crate) mod admin;
 pub(crate) mod config;
 pub(crate) mod context;
-pub(crate) mod doctor;
 pub(crate) mod environment;
 pub(crate) mod key;
+pub(crate) mod program;
 pub(crate) mod project;
 pub(crate) mod requests;
 pub(crate) mod secret;

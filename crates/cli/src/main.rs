@@ -290,7 +290,7 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
         Command::Config(arguments) => config::run_here(output, &arguments)?,
         Command::Context(arguments) => context::run(&connection, output, arguments)?,
         Command::Login(arguments) => context::login(&connection, output, arguments).await?,
-        Command::Doctor => commands::doctor::run(&connection, output).await?,
+        Command::Doctor => commands::program::doctor::run(&connection, output).await?,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "flotilla", &mut script);

@@ -1,6 +1,5 @@
 //! Commands for the life of a session: its prompts, its events, its files, its cost.
 
-pub(crate) mod attach;
 pub(crate) mod budget;
 pub(crate) mod checkout;
 pub(crate) mod egress;
@@ -8,10 +7,9 @@ pub(crate) mod family;
 pub(crate) mod history;
 pub(crate) mod opening;
 pub(crate) mod outcome;
-mod piped;
+pub(crate) mod presentation;
 pub(crate) mod prompt;
 pub(crate) mod pty;
 pub(crate) mod push;
-mod rules;
 pub(crate) mod sessions;
 pub(crate) mod watch;

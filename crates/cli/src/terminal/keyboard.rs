@@ -7,6 +7,7 @@ use std::{
     os::fd::AsFd as _,
     time::Duration,
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Time between two looks at the keyboard. A person does not notice the delay.
 const LOOK_EVERY: Duration = Duration::from_millis(30);
@@ -36,11 +37,13 @@ impl Keyboard {
     ///
     /// Dropped midway: what was typed of the line stays in the terminal.
     pub(crate) async fn line(&self, prompt: &str) -> Result<Entry> {
+        // From here on, so that no Ctrl-C is lost behind the prompt.
+        let mut interrupts = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
         let mut errors = io::stderr();
         write!(errors, "{prompt}").and_then(|()| errors.flush()).context("write to the terminal")?;
         tokio::select! {
             ready = Self::has_line() => ready?,
-            _ = tokio::signal::ctrl_c() => return Ok(Entry::Interrupted),
+            _ = interrupts.recv() => return Ok(Entry::Interrupted),
         }
         let mut line = String::new();
         // The terminal has a whole line, so this does not block.

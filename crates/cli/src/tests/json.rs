@@ -5,7 +5,7 @@ use crate::{
     Cli,
     commands::{
         context::{self, Entry},
-        doctor::Check,
+        program::doctor::Check,
     },
     exit::Exit,
     fake::{Fake, SESSION},

@@ -1,15 +1,17 @@
 //! `flotilla run` and `flotilla say`: send a prompt, with its repository, and show the turn.
 
+mod attach;
+mod piped;
+mod rules;
+
 use crate::{
     client::{Client, call},
     commands::{
         session::{
-            attach::AttachArgs,
             budget,
             opening::{OpenedProject, open_project, open_repository},
             outcome::{Outcome, failed},
-            piped,
-            rules::{self, RuleSubject},
+            presentation::{Purpose, Show, ShowArgs},
             watch,
         },
         worktree,
@@ -20,11 +22,13 @@ use crate::{
     terminal::output::Output,
 };
 use anyhow::{Context as _, Result};
+use attach::AttachArgs;
 use domain::{limits, text};
 use rpc::v1::{
     AcceptPromptRequest, AcceptPromptResponse, CreateSessionRequest, ModelRef, PermissionRule,
     PermissionVerdict, SessionClass, ShellPart, prompt_part::Kind,
 };
+use rules::RuleSubject;
 use serde_json::{Value, json};
 use std::io::Read as _;
 
@@ -71,7 +75,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     attach: AttachArgs,
     #[command(flatten)]
-    show: watch::ShowArgs,
+    show: ShowArgs,
 }
 
 /// What a session does instead of asking a person.
@@ -126,7 +130,7 @@ pub(crate) struct SayArgs {
     #[command(flatten)]
     attach: AttachArgs,
     #[command(flatten)]
-    show: watch::ShowArgs,
+    show: ShowArgs,
 }
 
 /// `flotilla shell`.
@@ -259,10 +263,10 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
 
 /// Runs a command in the files of a session, without its agent, shows the result, and ends with the code of the command.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
-    let show = watch::ShowArgs {
+    let show = ShowArgs {
         outputs: true,
         timeout: None,
-        purpose: watch::Purpose::Shell { with_patch: arguments.patch },
+        purpose: Purpose::Shell { with_patch: arguments.patch },
     };
     let command = arguments.limit.part(&arguments.command);
     send_command(client, output, &arguments.id, command, &show).await
@@ -276,7 +280,7 @@ pub(crate) async fn try_command(
     command: &str,
     limit: CommandLimit,
 ) -> Result<Exit> {
-    let show = watch::ShowArgs { outputs: true, timeout: None, purpose: watch::Purpose::Trial };
+    let show = ShowArgs { outputs: true, timeout: None, purpose: Purpose::Trial };
     send_command(client, output, id, limit.part(command), &show).await
 }
 
@@ -286,7 +290,7 @@ async fn send_command(
     output: &Output,
     id: &str,
     command: ShellPart,
-    show: &watch::ShowArgs,
+    show: &ShowArgs,
 ) -> Result<Exit> {
     let mut prompt = prompt(String::new())?;
     prompt.parts.push(Kind::Shell(command).into());
@@ -295,7 +299,7 @@ async fn send_command(
 
 /// Opens the files of a session without its agent: its first command does nothing. Shows what goes wrong.
 pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Result<Exit> {
-    let show = watch::ShowArgs { outputs: false, timeout: None, purpose: watch::Purpose::Trial };
+    let show = ShowArgs { outputs: false, timeout: None, purpose: Purpose::Trial };
     send_command(client, output, id, CommandLimit::default().part(":"), &show).await
 }
 
@@ -303,7 +307,7 @@ pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Re
 struct Handing<'a> {
     id: &'a str,
     prompt: AcceptPromptRequest,
-    show: &'a watch::ShowArgs,
+    show: &'a ShowArgs,
 }
 
 async fn hand_in(client: &Client, output: &Output, handing: Handing<'_>) -> Result<Exit> {
@@ -347,7 +351,7 @@ async fn accept(
 /// An accepted prompt, and how its turn is shown.
 struct Acceptance<'a> {
     answer: AcceptPromptResponse,
-    show: &'a watch::ShowArgs,
+    show: &'a ShowArgs,
 }
 
 async fn show(
@@ -360,7 +364,7 @@ async fn show(
     if output.is_json() {
         output.json(&accepted_json(reading.session_id(), answer))?;
     } else {
-        if arguments.purpose == watch::Purpose::Prompt {
+        if arguments.purpose == Purpose::Prompt {
             output.note(&format!("session {}", reading.session_id()));
         }
         if answer.queue_position > 1 {
@@ -368,7 +372,7 @@ async fn show(
         }
     }
     let until = Until::IdleAfter(answer.event_seq + 1);
-    let show = watch::Show { until, prompt: Some(&answer.message_id), arguments };
+    let show = Show { until, prompt: Some(&answer.message_id), arguments };
     watch::to_end(client, output, reading, show).await
 }
 

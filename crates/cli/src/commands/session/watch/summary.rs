@@ -1,9 +1,8 @@
 //! What stands below a turn: its changes, its cost, how it ended, and the command to type next.
 
-use super::Show;
 use crate::{
     client::{Client, call},
-    commands::session::budget,
+    commands::session::{budget, presentation::Show},
     exit::{self, Exit},
     stream::usage::TurnUsage,
     terminal::{paint::Paint, show},
@@ -99,13 +98,13 @@ pub(super) async fn summary(
 
 /// The usage of a turn and, behind it, that of the session, if it had others.
 fn used_by(session: &Session, usage: Option<&TurnUsage>) -> String {
-    let whole = show::usage(session.tokens.unwrap_or_default(), session.cost_usd_picos);
-    match usage.map(TurnUsage::sum) {
-        Some((tokens, cost)) if Some(tokens) != session.tokens => {
-            format!("{} (session: {})", show::usage(tokens, cost), show::dollars(session.cost_usd_picos))
-        }
-        Some(_) | None => whole,
-    }
+    let Some((tokens, cost)) = usage.map(TurnUsage::sum) else {
+        return show::usage(session.tokens.unwrap_or_default(), session.cost_usd_picos);
+    };
+    // The session does not count a step that waits for a person.
+    let has_more = session.cost_usd_picos > cost;
+    let total = has_more.then(|| format!(" (session: {})", show::dollars(session.cost_usd_picos)));
+    format!("{}{}", show::usage(tokens, cost), total.unwrap_or_default())
 }
 
 /// Whether the server says that there are no files, because the turn ended before it created them.
@@ -161,7 +160,8 @@ mod tests {
         };
         let later = used_by(&session(20), Some(&usage));
         assert_eq!(later, "7 tokens in, 0 out, $0.5000 (session: $1.5000)");
-        assert_eq!(used_by(&session(7), Some(&usage)), "7 tokens in, 0 out, $1.5000", "the first turn");
+        let first = Session { cost_usd_picos: 500_000_000_000, ..session(7) };
+        assert_eq!(used_by(&first, Some(&usage)), "7 tokens in, 0 out, $0.5000", "the first turn");
         assert_eq!(used_by(&session(7), None), "7 tokens in, 0 out, $1.5000");
     }
 

@@ -1,8 +1,11 @@
 //! What a command shows of a stream, and what it keeps of it for the end.
 
-use super::{Purpose, Show, ShowArgs, command::CommandResult, silence::Silence};
+use super::{command::CommandResult, silence::Silence};
 use crate::{
-    commands::requests::{answer::Open, subtasks::Subtasks},
+    commands::{
+        requests::{answer::Open, subtasks::Subtasks},
+        session::presentation::{Purpose, Show, ShowArgs},
+    },
     exit::Exit,
     stream::{
         item::{Event, Item},
