@@ -1,13 +1,13 @@
 //! The connection to a gateway: its address, the API key, and calls that survive a short outage.
 
 use crate::{
-    exit::{GatewayLoss, coded},
+    exit::{GatewayLoss, NO_GATEWAY, coded},
     stack::target::{self, Connection, Target},
     terminal::output::Output,
 };
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
-use domain::limits;
+use domain::{limits, text};
 use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use rpc::{
     client::Bearer,
@@ -22,8 +22,11 @@ use rpc::{
         tenant_service_client::TenantServiceClient,
     },
 };
+use serde_json::Value;
 use std::{
     future::Future,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
     sync::Arc,
     task::{self, Poll},
     time::Duration,
@@ -43,6 +46,11 @@ const CLI_CALL_RETRIES_MAX: u32 = 4;
 const CLI_BACKOFF_BASE_MS: u64 = 200;
 /// Longest pause of the command line between two attempts; milliseconds.
 const CLI_BACKOFF_CAP_MS: u64 = 5_000;
+
+/// Longest wait for an answer of the HTTP API, in which everything is small but the session of `export`.
+const HTTP_WITHIN: Duration = Duration::from_secs(60);
+/// The header that names the directory of a request; the path is percent-encoded.
+const DIRECTORY: &str = "x-opencode-directory";
 
 /// A channel that presents the API key with every call.
 pub(crate) type Authorized = InterceptedService<NamedChannel, Bearer>;
@@ -75,6 +83,8 @@ impl Service<http::Request<Body>> for NamedChannel {
 pub(crate) struct Client {
     channel: NamedChannel,
     key: Bearer,
+    /// The same key for the HTTP API.
+    secret: Secret<String>,
 }
 
 impl Client {
@@ -117,8 +127,39 @@ impl Client {
         check_key(key)?;
         let channel = chassis::grpc::channel(url).context("open the connection")?;
         let channel = NamedChannel { channel, url: Arc::from(url) };
-        let key = Bearer::new(key.expose()).context("use the key in a header")?;
-        Ok(Self { channel, key })
+        let bearer = Bearer::new(key.expose()).context("use the key in a header")?;
+        Ok(Self { channel, key: bearer, secret: key.clone() })
+    }
+
+    /// The address of the gateway.
+    pub(crate) fn url(&self) -> &str {
+        &self.channel.url
+    }
+
+    /// Reads a route of the gateway's HTTP API, which is OpenCode's. `directory`: the one that the route is about, if it is about one.
+    ///
+    /// # Errors
+    /// `gateway_unreachable`, `key_refused`; a sentence with the status of any other refusal.
+    pub(crate) async fn get_json(&self, path: &str, directory: Option<&Path>) -> Result<Value> {
+        let url = format!("{}{path}", self.url().trim_end_matches('/'));
+        let mut request = chassis::http::client()?.get(&url).bearer_auth(self.secret.expose());
+        if let Some(directory) = directory {
+            request = request.header(DIRECTORY, text::percent_encode(directory.as_os_str().as_bytes()));
+        }
+        let unreachable = |error: &dyn std::error::Error| {
+            coded("gateway_unreachable", format!("cannot reach the gateway {}: {error}", self.url()))
+        };
+        let answer = request.timeout(HTTP_WITHIN).send().await.map_err(|error| unreachable(&error))?;
+        let status = answer.status();
+        let body: Result<Value, _> = answer.json().await;
+        match (status.as_u16(), body) {
+            (200, Ok(value)) => Ok(value),
+            (401, _) => Err(coded("key_refused", "the gateway refused the API key")),
+            (_, body) => {
+                let message = body.ok().and_then(|body| Some(body["data"]["message"].as_str()?.to_owned()));
+                bail!("{url} answered {status}: {}", message.unwrap_or_else(|| NO_GATEWAY.to_owned()))
+            }
+        }
     }
 
     fn authorized(&self) -> Authorized {

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod key;
+pub(crate) mod models;
 pub(crate) mod program;
 pub(crate) mod project;
 pub(crate) mod requests;

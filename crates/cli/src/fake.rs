@@ -9,7 +9,12 @@ mod people;
 mod secrets;
 mod worktrees;
 
-use crate::{Cli, Command, client::Client, exit::Exit, terminal::output::Output};
+use crate::{
+    arguments::{Cli, Command},
+    client::Client,
+    exit::Exit,
+    terminal::output::Output,
+};
 use clap::Parser as _;
 use domain::text;
 use futures::stream::{self, BoxStream, StreamExt as _};
@@ -68,6 +73,8 @@ pub(crate) struct State {
     pub calls: Vec<&'static str>,
     /// Bundle, commit and base of an export.
     pub export: (Vec<u8>, String, String),
+    /// The sessions of lists; empty: the only one.
+    pub sessions: Vec<Session>,
     /// The open requests to people.
     pub permissions: Vec<Permission>,
     pub questions: Vec<Question>,
@@ -336,7 +343,9 @@ impl SessionService for Fake {
 
     async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
         let session = Session { id: SESSION.to_owned(), wait: Some(Wait::default()), ..Session::default() };
-        Ok(Response::new(ListSessionsResponse { sessions: vec![session], next_cursor: String::new() }))
+        let known = self.0.lock().unwrap().sessions.clone();
+        let sessions = if known.is_empty() { vec![session] } else { known };
+        Ok(Response::new(ListSessionsResponse { sessions, next_cursor: String::new() }))
     }
 
     async fn get_session_budget(
@@ -353,7 +362,8 @@ impl SessionService for Fake {
         Ok(Response::new(SetSessionBudgetResponse { budget: Some(Budget::default()) }))
     }
 
-    async fn revert_session(&self, _: Request<RevertSessionRequest>) -> Answer<RevertSessionResponse> {
+    async fn revert_session(&self, request: Request<RevertSessionRequest>) -> Answer<RevertSessionResponse> {
+        self.0.lock().unwrap().orders.push(format!("revert {}", request.get_ref().message_id));
         let session = Session { id: SESSION.to_owned(), ..Session::default() };
         Ok(Response::new(RevertSessionResponse { session: Some(session) }))
     }

@@ -5,10 +5,9 @@ mod checkout;
 mod json;
 
 use crate::{
-    Cli,
+    arguments::{Cli, parse},
     exit::{self, Exit},
     fake::{Fake, SESSION},
-    parse,
     repository::git::Git,
     terminal::output::Output,
 };

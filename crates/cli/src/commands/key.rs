@@ -41,7 +41,7 @@ enum KeyCommand {
         #[arg(long, value_enum, default_value = "admin")]
         role: Role,
     },
-    /// List the keys, the newest first.
+    /// List the keys by name.
     Ls {
         /// Revoked keys too.
         #[arg(long)]
@@ -104,8 +104,12 @@ pub(crate) async fn run(connection: &Connection, output: &Output, arguments: Key
         KeyCommand::Create { name, role } => create(&owner, output, name, role).await?,
         KeyCommand::Ls { all } => {
             let keys = list(&owner).await?.into_iter().filter(|key| all || key.revoked_at_ms == 0);
+            let mut keys: Vec<_> = keys.collect();
+            keys.sort_by(|one, other| {
+                (&one.name, one.created_at_ms).cmp(&(&other.name, other.created_at_ms))
+            });
             let none = "no keys; `flotilla key create NAME` creates one";
-            output.list(&keys.collect::<Vec<_>>(), &ListText { to_json, table: &table, none })?;
+            output.list(&keys, &ListText { to_json, table: &table, none })?;
         }
         KeyCommand::Revoke { prefix } => {
             let request = RevokeKeyRequest { tenant_id: owner.tenant_id.clone(), prefix: prefix.clone() };

@@ -3,8 +3,10 @@
 pub(crate) mod budget;
 pub(crate) mod checkout;
 pub(crate) mod egress;
+pub(crate) mod export;
 pub(crate) mod family;
 pub(crate) mod history;
+pub(crate) mod messages;
 pub(crate) mod opening;
 pub(crate) mod outcome;
 pub(crate) mod presentation;

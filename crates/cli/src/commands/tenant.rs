@@ -198,7 +198,10 @@ fn to_json(tenant: &Tenant) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-    use crate::{Cli, Command, fake::Fake};
+    use crate::{
+        arguments::{Cli, Command},
+        fake::Fake,
+    };
     use clap::Parser as _;
 
     fn parse(line: &str) -> Result<TenantArgs, clap::Error> {

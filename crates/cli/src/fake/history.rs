@@ -19,7 +19,9 @@ impl MessageService for Fake {
         let message = |text: &str| {
             let json = json!({"id": text, "messageID": text, "type": "text", "text": text}).to_string();
             let info_json = json!({"id": text, "role": "user"}).to_string();
-            Message { info_json, parts: vec![Part { json, ..Part::default() }], ..Message::default() }
+            let (id, role) = (format!("msg_1ffcce3d00015Oy45kUL559D5{text}"), "user".to_owned());
+            let parts = vec![Part { kind: "text".to_owned(), json, ..Part::default() }];
+            Message { id, role, info_json, parts, ..Message::default() }
         };
         let messages = texts.map(message).to_vec();
         Ok(Response::new(ListMessagesResponse { messages, next_cursor: next_cursor.to_owned() }))

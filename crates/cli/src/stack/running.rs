@@ -10,6 +10,9 @@ pub(crate) const DATA_DIR: &str = ".flotilla";
 /// The file in it.
 pub(crate) const READY_FILE: &str = "ready.json";
 
+/// The lock of the directory, which `flotilla up` holds, with its process id.
+pub(crate) const LOCK_FILE: &str = "up.lock";
+
 /// `ready.json`, mode 0600; also the last line that `flotilla up` prints, there without the operator's key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stack {

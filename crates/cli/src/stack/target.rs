@@ -177,6 +177,42 @@ fn choose_at(connection: &Connection, places: &Places<'_>) -> Result<Target> {
     Ok(target)
 }
 
+/// The data directory of a stack on this machine, whether it runs or not: the one that is named, else that of the current directory or of one above,
+/// else that of the current context or of the only one.
+///
+/// # Errors
+/// A sentence that says what to do, if there is no such directory.
+pub(crate) fn data_directory(connection: &Connection) -> Result<PathBuf> {
+    let contexts = || contexts::load(&contexts::directory()?);
+    let of_context = |name: &str| match contexts()?.get(name)? {
+        Context::Stack { data } => Ok(data.clone()),
+        Context::Gateway { url, .. } => {
+            Err(coded(GATEWAY_MISSING, format!("the context {name} is no stack on this machine, but {url}")))
+        }
+    };
+    match connection.choice()? {
+        Choice::Data(data) => return Ok(data.to_owned()),
+        Choice::Context(name) => return of_context(name),
+        Choice::Url(_) | Choice::Nearest => {}
+    }
+    let here = env::current_dir().context("read the current directory")?;
+    let mut above = here.ancestors().map(|directory| directory.join(running::DATA_DIR));
+    if let Some(data) = above.find(|data| data.join(running::LOCK_FILE).exists()) {
+        return Ok(data);
+    }
+    let known = contexts().unwrap_or_default();
+    let stacks = known.contexts.iter().filter(|(_, context)| matches!(context, Context::Stack { .. }));
+    let names: Vec<&String> = stacks.map(|(name, _)| name).collect();
+    match (&known.current, names.as_slice()) {
+        (Some(current), _) if names.contains(&current) => of_context(current),
+        (_, [only]) => of_context(only),
+        _ => Err(coded(
+            GATEWAY_MISSING,
+            "no stack belongs to this directory; name one with --data or --context",
+        )),
+    }
+}
+
 fn named(name: &str, places: &Places<'_>) -> Result<Target> {
     let configuration =
         places.configuration.context("there are no contexts: neither XDG_CONFIG_HOME nor HOME is set")?;
@@ -376,11 +412,11 @@ mod tests {
     #[test]
     fn the_flags_of_a_line_are_told_from_the_environment_wherever_they_stand() {
         for words in [&["flotilla", "--data", "d", "ls"][..], &["flotilla", "env", "ls", "--data=d"]] {
-            let cli = crate::parse(words.iter().map(Into::into)).unwrap();
+            let cli = crate::arguments::parse(words.iter().map(Into::into)).unwrap();
             assert_eq!(cli.connection.given, [DATA], "{words:?}");
         }
         let words = ["flotilla", "admin", "queue", "--operator-key", "k", "--context", "c"];
-        let cli = crate::parse(words.into_iter().map(Into::into)).unwrap();
+        let cli = crate::arguments::parse(words.into_iter().map(Into::into)).unwrap();
         assert_eq!(cli.connection.given, [CONTEXT, OPERATOR_KEY]);
     }
 }

@@ -1,6 +1,7 @@
 //! `flotilla up`: the whole stack on one machine. Private servers, a tenant with a key, and the services as child
 //! processes, which it supervises until it must stop.
 
+mod background;
 mod child;
 mod port;
 mod provider;
@@ -67,6 +68,12 @@ pub(crate) struct UpArgs {
     /// Walls that the sandbox may lack on this machine; `up` prints those that it does lack.
     #[arg(long, env = "FLOTILLA_SANDBOX_WITHOUT", default_value = walls::ACCEPTED, value_name = "WALLS")]
     sandbox_without: String,
+    /// Start in the background: return when everything is ready. `flotilla down` stops it.
+    #[arg(short, long)]
+    detach: bool,
+    /// Whether this is the process in the background.
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    background: bool,
     #[command(flatten)]
     telemetry: chassis::telemetry::TelemetryConfig,
 }
@@ -86,22 +93,31 @@ struct Running {
     children: Vec<Child>,
     ready: Stack,
     data: PathBuf,
+    /// Whether another process tells the person that it is ready.
+    is_in_background: bool,
 }
 
 /// Starts everything, reports the addresses, and supervises the children until SIGTERM or SIGINT.
 pub(crate) async fn run(arguments: UpArgs, output: &Output, data: Option<PathBuf>) -> Result<Exit> {
-    chassis::install_crypto();
-    let telemetry = chassis::telemetry::start("flotilla-up", &arguments.telemetry)?;
-    let shutdown = chassis::shutdown::signals().context("listen for signals")?;
     let data = data.unwrap_or_else(|| PathBuf::from(running::DATA_DIR));
     fs::create_dir_all(&data).with_context(|| format!("make {}", data.display()))?;
     let data = data.canonicalize().context("find the data directory")?;
-    let _lock = match local::lock::Lock::take(&data.join("up.lock")) {
+    if arguments.detach {
+        return background::start(output, &data).await;
+    }
+    if arguments.background {
+        // The terminal of the person may close.
+        nix::unistd::setsid().context("leave the terminal")?;
+    }
+    let _lock = match local::lock::Lock::take(&data.join(running::LOCK_FILE)) {
         Err(local::error::Error::Busy { pid, .. }) => {
             bail!("a stack already runs in {}, as process {pid}; `kill {pid}` stops it", data.display())
         }
         other => other.context("lock the data directory")?,
     };
+    chassis::install_crypto();
+    let telemetry = chassis::telemetry::start("flotilla-up", &arguments.telemetry)?;
+    let shutdown = chassis::shutdown::signals().context("listen for signals")?;
     let paths = StackPaths { data, program: std::env::current_exe().context("find this program")? };
     let mut children = Vec::new();
     // The servers take the longest to start, and these two services need none of them.
@@ -126,7 +142,9 @@ pub(crate) async fn run(arguments: UpArgs, output: &Output, data: Option<PathBuf
         }
         Err(error) => Err(error),
     };
-    let mut running = Running { servers, children, ready: Stack::default(), data: paths.data };
+    let is_in_background = arguments.background;
+    let mut running =
+        Running { servers, children, ready: Stack::default(), data: paths.data, is_in_background };
     let result = match ready {
         Ok(ready) => {
             running.ready = ready;
@@ -278,7 +296,7 @@ async fn announce_and_watch(
     output: &Output,
     shutdown: &CancellationToken,
 ) -> Result<()> {
-    let Running { servers, children, ready, data } = running;
+    let Running { servers, children, ready, data, is_in_background } = running;
     let file = data.join(running::READY_FILE);
     let servers = servers.servers_mut().iter_mut().map(Process::Server);
     let processes: Vec<_> = servers.chain(children.iter_mut().map(Process::Service)).collect();
@@ -288,7 +306,9 @@ async fn announce_and_watch(
     }
     announce(ready, &file)?;
     let context = add_context(data);
-    report::print(output, ready, context.as_deref(), "Ctrl-C stops everything.")?;
+    if !*is_in_background {
+        report::print(output, ready, context.as_deref(), "Ctrl-C stops everything.")?;
+    }
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
     let supervised = processes.into_iter().map(|process| Box::pin(supervise(process, sender.clone())));
     let mut supervised = std::pin::pin!(futures::future::join_all(supervised));

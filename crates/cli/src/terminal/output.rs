@@ -12,6 +12,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 /// The flags of every command that prints something.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
+#[command(next_help_heading = "Connection and output")]
 pub(crate) struct OutputArgs {
     /// Print one JSON object per line; docs/json.md describes them.
     #[arg(long, global = true)]

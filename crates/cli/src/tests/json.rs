@@ -2,15 +2,17 @@
 
 use super::{asking_below, repository};
 use crate::{
-    Cli,
+    arguments::Cli,
     commands::{
         context::{self, Entry},
-        program::doctor::Check,
+        models,
+        program::{doctor::Check, version::Versions},
+        session::export,
     },
     exit::Exit,
     fake::{Fake, SESSION},
     repository::git::Git,
-    stack::running::Stack,
+    stack::{down, running::Stack},
     stream::item::{Delta, Item, Notice},
     terminal::output::Output,
 };
@@ -127,7 +129,7 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["abort", SESSION],
         &["rename", SESSION, "title"],
         &["archive", SESSION],
-        &["revert", SESSION, "msg_1"],
+        &["revert", SESSION, "msg_1ffcce3d00015Oy45kUL559D5O"],
         &["unrevert", SESSION],
         &["fork", SESSION],
         &["checkout", SESSION, "--repo", repo],
@@ -201,6 +203,15 @@ async fn other_lines(output: &Output) {
     for object in
         [entry.to_json(), context::login_json("work", "https://h"), Stack::default().to_json().unwrap()]
     {
+        output.json(&object).unwrap();
+    }
+    let model = json!({"providers": [{"models": {"demo": {}}}]});
+    for object in [
+        Versions::default().to_json(),
+        down::to_json(Path::new("/d"), true),
+        export::to_json(json!({}), &[]).unwrap(),
+        models::parse(&model).unwrap()[0].to_json(),
+    ] {
         output.json(&object).unwrap();
     }
     Check { status: "found", name: "git", detail: String::new() }.print(output).unwrap();

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::*;
-use crate::{Cli, Command as Top, fake::Fake};
+use crate::{
+    arguments::{Cli, Command as Top},
+    fake::Fake,
+};
 use clap::Parser as _;
 use rpc::v1::SessionClass;
 

@@ -3,6 +3,7 @@
 use crate::{
     client::{Client, Paged, all_pages, call, get_session},
     exit::{Exit, coded},
+    lookup,
     terminal::{
         output::{ListText, Output},
         paint::{Paint, harmless, one_line},
@@ -16,6 +17,8 @@ use rpc::v1::{
 };
 use serde_json::{Value, json};
 
+/// Characters of a whole id.
+const ID_CHARS: usize = 30;
 /// Characters of a request's text.
 const ASKED_CHARS: usize = 90;
 /// Characters of a reason. `--json` shows all of it.
@@ -192,7 +195,11 @@ pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>>
 
 /// Lists requests, or answers one.
 pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs) -> Result<Exit> {
-    let id = arguments.id.as_deref().unwrap_or_default();
+    let id = match &arguments.id {
+        Some(named) => resolve(client, output, named).await?,
+        None => String::new(),
+    };
+    let id = id.as_str();
     let is_session = id.is_empty() || id.starts_with("ses_");
     let mut open = list(client, if is_session { id } else { "" }).await?;
     if !is_session {
@@ -238,6 +245,31 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs)
         }
     }
     Ok(exit)
+}
+
+/// The id of the request or the session that a person names.
+async fn resolve(client: &Client, output: &Output, named: &str) -> Result<String> {
+    // A request that is closed has an id too.
+    if named.len() >= ID_CHARS {
+        return Ok(named.to_owned());
+    }
+    let open = list(client, "").await?;
+    if open.iter().any(|open| open.id() == named) {
+        return Ok(named.to_owned());
+    }
+    let mut found = open.iter().map(Open::id).filter(|id| lookup::fits(id, named));
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one.to_owned()),
+        (Some(_), Some(_)) => {
+            print(output, &open)?;
+            Err(coded(
+                "request_ambiguous",
+                format!("several open requests fit {named:?}; give more of the id"),
+            ))
+        }
+        (None, _) if named.starts_with("per_") || named.starts_with("que_") => Ok(named.to_owned()),
+        (None, _) => lookup::session(client, output, named).await,
+    }
 }
 
 /// An answer as `--json` shows it. `too_late`: why it had no effect.

@@ -20,7 +20,7 @@ const TITLE_CHARS: usize = 40;
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhyArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
 }
 
 /// A session with its waits.

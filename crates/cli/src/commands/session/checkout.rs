@@ -21,7 +21,7 @@ use std::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckoutArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// Name of the branch; default: flotilla/ and the end of the session's id.
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,

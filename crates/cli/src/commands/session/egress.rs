@@ -28,6 +28,14 @@ pub(crate) struct EgressArgs {
     command: EgressCommand,
 }
 
+impl EgressArgs {
+    /// The session, as a person named it.
+    pub(crate) fn session_mut(&mut self) -> &mut String {
+        let EgressCommand::Log { id, .. } = &mut self.command;
+        id
+    }
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum EgressCommand {
     /// Show the hosts that a session and its subtasks reached or were refused, newest last.

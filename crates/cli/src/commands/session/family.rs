@@ -24,7 +24,7 @@ const TITLE_CHARS: usize = 60;
 #[derive(Debug, clap::Args)]
 pub(crate) struct TreeArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
 }
 
 /// `flotilla delete`.
@@ -32,7 +32,7 @@ pub(crate) struct TreeArgs {
 pub(crate) struct DeleteArgs {
     /// The sessions.
     #[arg(required = true)]
-    ids: Vec<String>,
+    pub(crate) ids: Vec<String>,
 }
 
 /// A session of a tree.

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, call, get_session},
-    commands::session::prompt::random_key,
+    commands::session::{messages, prompt::random_key},
     exit::Exit,
     terminal::{json, output::Output, paint::Paint, show},
 };
@@ -18,19 +18,25 @@ use serde_json::json;
 #[derive(Debug, Args)]
 pub(crate) struct RevertArgs {
     /// The session.
-    id: String,
-    /// The first message to remove; an answer is removed with its prompt. `flotilla messages --json` shows the ids.
-    message: String,
+    pub(crate) id: String,
+    /// The first message to remove, by its id or the beginning or end of it; an answer is removed with its prompt. `flotilla messages --ids` shows
+    /// the ids. Default: the last prompt.
+    message: Option<String>,
     /// Keep the message and its parts before this one.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", requires = "message")]
     part: Option<String>,
 }
 
 /// Reverts files now, and messages with the next prompt.
 pub(crate) async fn revert(client: &Client, output: &Output, arguments: RevertArgs) -> Result<Exit> {
+    let session_id = arguments.id.as_str();
+    let message = match &arguments.message {
+        Some(named) => messages::find(client, session_id, named).await?,
+        None => messages::last_prompt(client, output, session_id).await?,
+    };
     let request = || RevertSessionRequest {
-        session_id: arguments.id.clone(),
-        message_id: arguments.message.clone(),
+        session_id: session_id.to_owned(),
+        message_id: message.clone(),
         part_id: arguments.part.clone().unwrap_or_default(),
     };
     let answer =
@@ -39,7 +45,7 @@ pub(crate) async fn revert(client: &Client, output: &Output, arguments: RevertAr
     if output.is_json() {
         let diff = session.revert.as_ref().map(|revert| revert.diff.as_str()).unwrap_or_default();
         output.json(&json!({
-            "type": "revert", "session": session.id, "message_id": arguments.message, "part_id": arguments.part,
+            "type": "revert", "session": session.id, "message_id": message, "part_id": arguments.part,
             "diff": diff,
         }))?;
     } else {
@@ -63,8 +69,8 @@ fn reverted(session: &Session, paint: Paint) -> String {
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
     /// The session.
-    id: String,
-    /// The first message that the fork does not copy; if omitted, the fork copies all messages.
+    pub(crate) id: String,
+    /// The first message that the fork does not copy, by its id or the beginning or end of it; if omitted, the fork copies all messages.
     #[arg(long, value_name = "MESSAGE")]
     before: Option<String>,
     /// Start with the current files instead of the files before that message.
@@ -75,10 +81,14 @@ pub(crate) struct ForkArgs {
 /// Creates a session from an earlier point of another one, and prints its id.
 pub(crate) async fn fork(client: &Client, output: &Output, arguments: ForkArgs) -> Result<Exit> {
     let files = if arguments.files_of_now { ForkFiles::Now } else { ForkFiles::AtMessage };
+    let message_id = match &arguments.before {
+        Some(named) => messages::find(client, &arguments.id, named).await?,
+        None => String::new(),
+    };
     let idempotency_key = random_key()?;
     let request = || ForkSessionRequest {
         session_id: arguments.id.clone(),
-        message_id: arguments.before.clone().unwrap_or_default(),
+        message_id: message_id.clone(),
         files: files.into(),
         idempotency_key: idempotency_key.clone(),
     };
@@ -86,6 +96,9 @@ pub(crate) async fn fork(client: &Client, output: &Output, arguments: ForkArgs) 
         call("fork the session", || async { client.sessions().fork_session(request()).await }).await?;
     let session = answer.session.context("read the session")?;
     output.result(&session.id, &json::session(&session))?;
+    if !output.is_json() {
+        output.note(&format!("`flotilla say {} \"…\"` goes on in the fork", session.id));
+    }
     Ok(Exit::Done)
 }
 

@@ -7,6 +7,7 @@ mod rules;
 use crate::{
     client::{Client, call},
     commands::{
+        project,
         session::{
             budget,
             opening::{OpenedProject, open_project, open_repository},
@@ -17,6 +18,7 @@ use crate::{
         worktree,
     },
     exit::Exit,
+    lookup,
     repository::source::RepositoryArgs,
     stream::follow::{Reading, Until},
     terminal::output::Output,
@@ -37,6 +39,11 @@ use std::io::Read as _;
 pub(crate) struct RunArgs {
     /// The task. `-` or no task reads it from standard input; a pipe or a file there comes after a task that is given.
     prompt: Option<String>,
+    /// Continue the last used session of this directory, or of --project, instead of starting one.
+    #[arg(short = 'c', long = "continue", conflicts_with_all = [
+        "repo", "base", "dirty", "depth", "worktree", "model", "title", "class", "ask", "deny", "budget", "on_ask", "questions",
+    ])]
+    is_continuation: bool,
     #[command(flatten)]
     files: RepositoryArgs,
     /// Start in this project, by name or id, with the project's own files instead of a repository of yours.
@@ -118,7 +125,7 @@ impl Class {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SayArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// The next task. `-` or no task reads it from standard input; a pipe or a file there comes after a task that is given.
     text: Option<String>,
     /// Send the prompt and exit.
@@ -137,7 +144,7 @@ pub(crate) struct SayArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShellArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// The command, for bash.
     command: String,
     /// Show what the command changed, below its output.
@@ -165,6 +172,9 @@ impl CommandLimit {
 
 /// Creates a session for a repository and sends its first prompt.
 pub(crate) async fn run(client: &Client, output: &Output, arguments: RunArgs) -> Result<Exit> {
+    if arguments.is_continuation {
+        return resume(client, output, arguments).await;
+    }
     // Git ends with Ctrl-C too, and what was packed so far is removed.
     let started = tokio::select! {
         started = start(client, output, &arguments) => started,
@@ -179,6 +189,20 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: RunArgs) ->
     }
     let reading = Reading::of_all(client, &session_id);
     show(client, output, reading, &Acceptance { answer: accepted, show: &arguments.show }).await
+}
+
+/// Continues the last used session of a project.
+async fn resume(client: &Client, output: &Output, arguments: RunArgs) -> Result<Exit> {
+    let find = async {
+        let project_id = match &arguments.project {
+            Some(named) => Some(project::find(client, named).await?.id),
+            None => None,
+        };
+        lookup::newest(client, output, project_id).await
+    };
+    let session = find.await.map_err(|error| failed(output, None, error))?;
+    let RunArgs { prompt: text, detach, attach, show, .. } = arguments;
+    say(client, output, SayArgs { id: session.id, text, detach, no_reply: false, attach, show }).await
 }
 
 /// The end of a command that was interrupted before there was a session.
@@ -263,11 +287,8 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
 
 /// Runs a command in the files of a session, without its agent, shows the result, and ends with the code of the command.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
-    let show = ShowArgs {
-        outputs: true,
-        timeout: None,
-        purpose: Purpose::Shell { with_patch: arguments.patch },
-    };
+    let show =
+        ShowArgs { outputs: true, timeout: None, purpose: Purpose::Shell { with_patch: arguments.patch } };
     let command = arguments.limit.part(&arguments.command);
     send_command(client, output, &arguments.id, command, &show).await
 }

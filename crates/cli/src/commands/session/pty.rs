@@ -4,6 +4,7 @@
 use crate::{
     client::{Client, call},
     exit::{self, CodedError, Exit, coded},
+    lookup,
     terminal::{
         output::{ListText, Output},
         paint::{Paint, one_line},
@@ -47,7 +48,7 @@ const VARIABLES: [&str; 2] = ["TERM", "COLORTERM"];
 #[derive(Debug, clap::Args)]
 pub(crate) struct PtyArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// Return to this terminal.
     #[arg(long, value_name = "PTY", conflicts_with = "command")]
     attach: Option<String>,
@@ -72,8 +73,8 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: PtyArgs) ->
         bail!("a terminal needs one here too; `flotilla shell` runs a command without one");
     }
     let start = match attach {
-        Some(pty_id) => {
-            find(client, &id, &pty_id).await?;
+        Some(named) => {
+            let pty_id = find(client, &id, &named).await?;
             Start { pty_id, from_offset_bytes: None }
         }
         None => {
@@ -105,13 +106,21 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: PtyArgs) ->
     }
 }
 
-/// Checks that there is such a terminal, before anything is said about it.
-async fn find(client: &Client, session_id: &str, pty_id: &str) -> Result<()> {
-    let request = GetPtyRequest { pty_id: pty_id.to_owned() };
+/// The id of a terminal that a person names by it, or by the beginning or the end of it. Checks that there is such a terminal, before anything is said
+/// about it.
+async fn find(client: &Client, session_id: &str, named: &str) -> Result<String> {
+    let request = ListPtysRequest { session_id: session_id.to_owned() };
+    let list = async || client.ptys().list_ptys(request.clone()).await;
+    let ptys = call("list the terminals", list).await?.ptys;
+    let mut found = ptys.iter().map(|pty| &pty.id).filter(|id| lookup::fits(id, named));
+    if let (Some(one), None) = (found.next(), found.next()) {
+        return Ok(one.clone());
+    }
+    let request = GetPtyRequest { pty_id: named.to_owned() };
     let get = async || client.ptys().get_pty(request.clone()).await;
     match call("find the terminal", get).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_gone(&error) => Err(gone(session_id, pty_id)),
+        Ok(_) => Ok(named.to_owned()),
+        Err(error) if is_gone(&error) => Err(gone(session_id, named)),
         Err(error) => Err(error),
     }
 }

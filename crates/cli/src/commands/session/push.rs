@@ -30,7 +30,7 @@ const LARGE_FILE_BYTES: u64 = 1 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct PushArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// Name of the branch, below the prefix that the settings allow; default: the prefix (agent/) and the session's id.
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,

@@ -1,28 +1,36 @@
-//! The short commands about one or all sessions: list, diff, abort, rename, archive, messages.
+//! The short commands about one or all sessions: list, diff, abort, rename, archive.
 
 use crate::{
-    client::{Client, Listed, Paged, all_pages, call, first_pages},
+    client::{Client, Listed, Paged, call, first_pages},
+    commands::project,
     exit::Exit,
     terminal::{
         json,
         output::{ListText, Output},
         paint::{Paint, one_line},
-        render::Renderer,
+        raw::ScreenSize,
         show,
         table::{Side, Table},
     },
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use prost_types::FieldMask;
 use rpc::v1::{
-    AbortSessionRequest, GetSessionDiffRequest, GetToolOutputRequest, ListMessagesRequest,
-    ListSessionsRequest, Message, Session, UpdateSessionRequest,
+    AbortSessionRequest, GetSessionDiffRequest, GetToolOutputRequest, ListSessionsRequest, Session,
+    SessionState, UpdateSessionRequest,
 };
-use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::json;
+use std::{
+    collections::{HashMap, HashSet},
+    num::NonZeroUsize,
+};
 
-/// Characters of a title in the list.
+/// Characters of a title in a list that no terminal shows.
 const TITLE_CHARS: usize = 60;
+/// Characters of a title in a narrow terminal.
+const TITLE_CHARS_MIN: usize = 12;
+/// What stands before the title of a subtask, for each generation.
+const BELOW: &str = "↳ ";
 /// Sessions in one list; `--all` shows the rest.
 const LIST_MAX: usize = 50;
 
@@ -32,6 +40,18 @@ pub(crate) struct ListArgs {
     /// All sessions, not only the last 50.
     #[arg(long)]
     all: bool,
+    /// At most so many sessions.
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "all")]
+    limit: Option<NonZeroUsize>,
+    /// Only those of this project, by name or id.
+    #[arg(long, value_name = "PROJECT")]
+    project: Option<String>,
+    /// Only those in this state.
+    #[arg(long, value_enum)]
+    state: Option<StateArg>,
+    /// Only the ids, one per line.
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
     /// Only sessions that wait, with the reason, their position in the queue, and an estimate of when they continue.
     #[arg(long)]
     waiting: bool,
@@ -40,11 +60,33 @@ pub(crate) struct ListArgs {
     archived: bool,
 }
 
+/// What a session is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum StateArg {
+    Idle,
+    Queued,
+    Running,
+    Waiting,
+    Quarantined,
+}
+
+impl StateArg {
+    fn to_wire(self) -> SessionState {
+        match self {
+            Self::Idle => SessionState::Idle,
+            Self::Queued => SessionState::Queued,
+            Self::Running => SessionState::Running,
+            Self::Waiting => SessionState::Waiting,
+            Self::Quarantined => SessionState::Quarantined,
+        }
+    }
+}
+
 /// `flotilla rename`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RenameArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// Its new title.
     title: String,
 }
@@ -53,79 +95,124 @@ pub(crate) struct RenameArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ArchiveArgs {
     /// The session.
-    id: String,
+    pub(crate) id: String,
     /// Show it in lists again.
     #[arg(long)]
     undo: bool,
 }
 
-/// `flotilla messages`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct MessagesArgs {
-    /// The session.
-    id: String,
-}
-
 pub(crate) async fn list(client: &Client, output: &Output, arguments: ListArgs) -> Result<Exit> {
-    let most = if arguments.all { usize::MAX } else { LIST_MAX };
+    let most = if arguments.all { usize::MAX } else { arguments.limit.map_or(LIST_MAX, NonZeroUsize::get) };
+    let project_id = match &arguments.project {
+        Some(named) => project::find(client, named).await?.id,
+        None => String::new(),
+    };
+    let state = arguments.state.map(StateArg::to_wire);
     let sessions = first_pages(most, async |page| {
         let request = ListSessionsRequest {
             page: Some(page),
+            project_id: project_id.clone(),
             include_archived: arguments.archived,
             waiting_only: arguments.waiting,
-            ..ListSessionsRequest::default()
         };
         let list = async || client.sessions().list_sessions(request.clone()).await;
-        let answer = call("list sessions", list).await?;
+        let mut answer = call("list sessions", list).await?;
+        answer.sessions.retain(|session| state.is_none_or(|state| session.state() == state));
         Ok(Paged { entries: answer.sessions, next_cursor: answer.next_cursor })
     });
     let Listed { entries, has_more } = sessions.await?;
-    let text = if arguments.waiting { waiting_table } else { table };
-    let table = |sessions: &[Session], paint: Paint| text(sessions, show::now_ms(), paint);
+    if arguments.quiet {
+        return entries.iter().try_for_each(|session| output.line(&session.id)).map(|()| Exit::Done);
+    }
+    let columns = ScreenSize::of_terminal().filter(|_| output.is_terminal()).map(|size| size.columns.into());
+    let table = |sessions: &[Session], paint: Paint| {
+        let now_ms = show::now_ms();
+        if arguments.waiting {
+            waiting_table(sessions, now_ms, paint)
+        } else {
+            table(sessions, Look { now_ms, columns, paint })
+        }
+    };
     let none = if arguments.waiting {
         "no session waits"
+    } else if arguments.project.is_some() || arguments.state.is_some() {
+        "there is no such session; without --project and --state, `flotilla ls` lists all"
     } else {
         "no sessions yet; `flotilla run \"…\"` starts one"
     };
     output.list(&entries, &ListText { to_json: json::session, table: &table, none })?;
     if has_more {
-        output.note("… there are more; --all shows them");
+        output.note("… there are more; --all shows them, --limit N more of them");
     }
     Ok(Exit::Done)
 }
 
-/// Returns a line per session under a heading; empty without sessions.
-fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
+/// How a list looks.
+#[derive(Clone, Copy)]
+struct Look {
+    now_ms: i64,
+    /// Columns of the terminal; `None`: there is none.
+    columns: Option<usize>,
+    paint: Paint,
+}
+
+/// Returns a line per session under a heading, subtasks below their session; empty without sessions.
+fn table(sessions: &[Session], Look { now_ms, columns, paint }: Look) -> String {
     let heading = ["SESSION", "STATE", "UPDATED", "COST", "TITLE"].map(str::to_owned);
-    let cells = sessions.iter().map(|session| {
+    let sessions = with_families(sessions);
+    let cells = sessions.iter().map(|(session, depth)| {
         [
             session.id.clone(),
             show::state(session),
             show::age(now_ms.saturating_sub(session.updated_at_ms)),
             show::dollars(session.cost_usd_picos),
-            one_line(&shown_title(session), TITLE_CHARS),
+            format!("{}{}", BELOW.repeat(*depth), shown_title(session)),
         ]
     });
     let rows: Vec<_> = cells.collect();
     if rows.is_empty() {
         return String::new();
     }
-    let widths: [usize; 5] = std::array::from_fn(|column| {
+    let widths: [usize; 4] = std::array::from_fn(|column| {
         let all = rows.iter().chain([&heading]).map(|row| row[column].chars().count());
         all.max().unwrap_or_default()
     });
+    let before: usize = widths.iter().map(|width| width + 2).sum();
+    let title_chars =
+        columns.map_or(TITLE_CHARS, |columns| columns.saturating_sub(before).max(TITLE_CHARS_MIN));
     let line = |[id, state, age, cost, title]: &[String; 5], colour: &dyn Fn(&str) -> String| {
-        let [id_width, state_width, age_width, cost_width, _] = widths;
+        let [id_width, state_width, age_width, cost_width] = widths;
         // Colour after padding: escape sequences would count as characters.
         let state = colour(&format!("{state:state_width$}"));
+        let title = one_line(title, title_chars);
         format!("{id:id_width$}  {state}  {age:>age_width$}  {cost:>cost_width$}  {title}\n")
     };
     let mut text = paint.dim(line(&heading, &str::to_owned).trim_end());
     text.push('\n');
-    for (session, row) in sessions.iter().zip(&rows) {
+    for ((session, _), row) in sessions.iter().zip(&rows) {
         text.push_str(&line(row, &|state| show::paint_state(session, state, paint)));
     }
     text
+}
+
+/// Sessions with the generations above them in the list: each subtask behind its session, all else in the order of the list.
+fn with_families(sessions: &[Session]) -> Vec<(&Session, usize)> {
+    let ids: HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
+    let mut children: HashMap<&str, Vec<&Session>> = HashMap::new();
+    let (mut open, mut ordered) = (vec![], vec![]);
+    for session in sessions.iter().rev() {
+        if ids.contains(session.parent_id.as_str()) {
+            children.entry(&session.parent_id).or_default().push(session);
+        } else {
+            open.push((session, 0));
+        }
+    }
+    while let Some((session, depth)) = open.pop() {
+        ordered.push((session, depth));
+        let below = children.remove(session.id.as_str()).unwrap_or_default();
+        open.extend(below.into_iter().map(|child| (child, depth + 1)));
+    }
+    ordered
 }
 
 /// The title, with a mark if the session is archived. Only a list that includes archived sessions needs the mark.
@@ -250,63 +337,6 @@ async fn update(client: &Client, what: &'static str, request: UpdateSessionReque
     Ok(())
 }
 
-pub(crate) async fn messages(client: &Client, output: &Output, arguments: MessagesArgs) -> Result<Exit> {
-    let mut messages = all_pages(async |page| {
-        let request = ListMessagesRequest { session_id: arguments.id.clone(), page: Some(page) };
-        let list = async || client.messages().list_messages(request.clone()).await;
-        let answer = call("list messages", list).await?;
-        // Pages arrive newest first, each in the order of the conversation.
-        let entries = answer.messages.into_iter().rev().collect();
-        Ok(Paged { entries, next_cursor: answer.next_cursor })
-    })
-    .await?;
-    // A conversation is shown from its beginning.
-    messages.reverse();
-    if output.is_json() {
-        messages.iter().try_for_each(|message| output.write(&message_json(message)?))?;
-        return Ok(Exit::Done);
-    }
-    let mut renderer = Renderer::new(output.paint());
-    let texts = messages.iter().map(|message| message_text(&mut renderer, message));
-    output.page(&texts.collect::<Result<String>>()?)?;
-    Ok(Exit::Done)
-}
-
-fn message_json(message: &Message) -> Result<String> {
-    // Raw: OpenCode's objects, as the server sends them.
-    #[derive(Serialize)]
-    struct Line<'a> {
-        r#type: &'static str,
-        info: &'a RawValue,
-        parts: Vec<&'a RawValue>,
-    }
-    let raw = |json| serde_json::from_str(json).context("read a message");
-    let parts = message.parts.iter().map(|part| raw(&part.json)).collect::<Result<Vec<_>>>()?;
-    let line = Line { r#type: "message", info: raw(&message.info_json)?, parts };
-    Ok(format!("{}\n", serde_json::to_string(&line).context("write a message")?))
-}
-
-/// Shows a stored message as the stream would show it.
-fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
-    let event = |kind: &str, properties: Value| {
-        let (kind, at_ms) = (kind.to_owned(), 0);
-        crate::stream::item::Item::Event(crate::stream::item::Event {
-            seq: 0,
-            epoch: 0,
-            kind,
-            properties,
-            at_ms,
-        })
-    };
-    let parse = |json: &str| serde_json::from_str::<Value>(json).context("read a message");
-    let mut text = renderer.feed(&event("message.updated", json!({"info": parse(&message.info_json)?})));
-    for part in &message.parts {
-        text.push_str(&renderer.feed(&event("message.part.updated", json!({"part": parse(&part.json)?}))));
-    }
-    text.push_str(&renderer.finish());
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,18 +389,47 @@ ses_2                           permission          -     -  b
             ..session("ses_2", SessionState::Waiting, 3 * 3_600_000, "b")
         };
         let sessions = [session("ses_1", SessionState::Idle, 999, "fix it\nall"), waiting];
+        let look = Look { now_ms: 1_000_000_000, columns: None, paint: Paint::Plain };
         assert_eq!(
-            table(&sessions, 1_000_000_000, Paint::Plain),
+            table(&sessions, look),
             "SESSION  STATE                 UPDATED      COST  TITLE
 ses_1    failed               just now   $0.0000  fix it
 ses_2    waiting: permission   3 h ago  $12.0000  [archived] b
 "
         );
-        let coloured = table(&sessions[..1], 1_000_000_000, Paint::Colour);
+        let coloured = table(&sessions[..1], Look { paint: Paint::Colour, ..look });
         assert!(
             coloured.ends_with("ses_1    \u{1b}[31mfailed\u{1b}[0m  just now  $0.0000  fix it\n"),
             "{coloured:?}"
         );
-        assert_eq!(table(&[], 0, Paint::Plain), "");
+        assert_eq!(table(&[], look), "");
+    }
+
+    #[test]
+    fn subtasks_stand_below_their_session_and_titles_end_with_the_line() {
+        let child = |id: &str, parent: &str, title: &str| Session {
+            parent_id: parent.to_owned(),
+            ..session(id, SessionState::Idle, 999, title)
+        };
+        let sessions = [
+            child("ses_4", "ses_2", "a subtask of a subtask"),
+            child("ses_3", "", "another one"),
+            child("ses_2", "ses_1", "a subtask"),
+            child("ses_5", "ses_9", "a subtask of another page"),
+            child("ses_1", "", "a session whose title is too long for the line"),
+        ];
+        let look = Look { now_ms: 1_000_000_000, columns: Some(60), paint: Paint::Plain };
+        let text = table(&sessions, look);
+        let titles: Vec<String> = text.lines().skip(1).map(|line| line.chars().skip(36).collect()).collect();
+        assert_eq!(
+            titles,
+            [
+                "another one",
+                "a subtask of another pa…",
+                "a session whose title i…",
+                "↳ a subtask",
+                "↳ ↳ a subtask of a subt…"
+            ]
+        );
     }
 }

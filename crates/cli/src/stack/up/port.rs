@@ -41,9 +41,8 @@ mod tests {
     #[test]
     fn the_last_port_is_used_again_if_it_is_free_and_none_is_wanted() {
         let data = tempfile::tempdir().unwrap();
-        let choose = |wanted: &str, is_free| {
-            choose_if(data.path(), wanted.parse().unwrap(), |_| is_free).to_string()
-        };
+        let choose =
+            |wanted: &str, is_free| choose_if(data.path(), wanted.parse().unwrap(), |_| is_free).to_string();
         assert_eq!(choose("127.0.0.1:0", true), "127.0.0.1:0", "the first start");
         keep(data.path(), "http://127.0.0.1:4711").unwrap();
         assert_eq!(choose("127.0.0.1:0", true), "127.0.0.1:4711");

@@ -186,6 +186,9 @@ async fn a_project_is_known_at_its_places() {
     assert_eq!(found("example.com/me/app").await, "first");
     assert_eq!(found("/home/me/second").await, "/home/me/second", "a name goes first");
     assert_eq!(found("/home/me").await, "");
+    let identities = async |tenant| store.list_project_identities(tenant, &first).await.unwrap();
+    assert_eq!(identities(tenant).await, ["example.com/me/app"]);
+    assert_eq!(identities(world.sample.tenant()).await, [""; 0], "not its project");
     store.add_project_places(tenant, &second, &places[..1]).await.unwrap();
     assert_eq!(found("/home/me/app").await, "/home/me/second", "the newest project has the place");
     store.remove_project_places(tenant, &first).await.unwrap();
