@@ -1,6 +1,7 @@
 //! Settings that gateways and workers share, under the same names.
 
 pub mod sandbox_check;
+pub mod transport;
 
 use crate::{
     error::Error,
@@ -9,9 +10,10 @@ use crate::{
     },
     secret::Secret,
 };
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use std::{fs, path::PathBuf};
 use tonic::transport::Channel;
+use transport::{SharedServer, TransportConfig};
 
 /// Addresses of the shared servers, and the platform's settings for all sessions.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,6 +34,9 @@ pub struct Backends {
     /// Redis.
     #[arg(long, env = "FLOTILLA_REDIS_URL", hide_env_values = true)]
     pub redis_url: Secret<String>,
+    /// Where their connections may travel without TLS.
+    #[command(flatten)]
+    pub transport: TransportConfig,
     /// Separates stacks that share NATS and Redis; letters and digits.
     #[arg(long, env = "FLOTILLA_NAMESPACE", default_value = "flotilla")]
     pub namespace: String,
@@ -87,6 +92,21 @@ impl BrokerConfig {
 }
 
 impl Backends {
+    /// Checks that the URLs of Postgres, Redis and NATS ask for TLS, unless they lead to this machine, or the operator accepts it.
+    ///
+    /// # Errors
+    /// A sentence for each server that is reached without TLS.
+    pub fn check_transport(&self) -> anyhow::Result<()> {
+        let problems = self.transport.problems([
+            (SharedServer::Postgres, "FLOTILLA_DATABASE_URL", self.database_url.expose().as_str()),
+            (SharedServer::Postgres, "FLOTILLA_SYSTEM_DATABASE_URL", self.system_database_url.expose()),
+            (SharedServer::Nats, "FLOTILLA_NATS_URL", self.nats_url.expose()),
+            (SharedServer::Redis, "FLOTILLA_REDIS_URL", self.redis_url.expose()),
+        ]);
+        ensure!(problems.is_empty(), "invalid settings:\n{}", problems.join("\n"));
+        Ok(())
+    }
+
     /// Prepares a connection to the sandbox service, which the first call establishes.
     ///
     /// # Errors

@@ -26,6 +26,13 @@ pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// among them wait for clients.
 pub const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 
+/// Where connections between our machines may travel in plain text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Plaintext {
+    /// On a network that others cannot read.
+    Network,
+}
+
 /// The bytes that may wait for the readers of a channel's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {

@@ -13,10 +13,8 @@ use crate::{
 };
 use anyhow::{Context as _, bail, ensure};
 use chassis::{
-    grpc::{
-        internal_port::{InternalPort, Plaintext},
-        tokens::Tokens,
-    },
+    backends::transport::{SharedServer, TransportConfig},
+    grpc::{Plaintext, internal_port::InternalPort, tokens::Tokens},
     network::{Network, proxy_exception::ProxyException},
     secret::Secret,
 };
@@ -51,6 +49,9 @@ pub struct Config {
     /// Postgres, as the role `flotilla_broker`, which reaches only the broker's tables.
     #[arg(long, env = "FLOTILLA_BROKER_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: Secret<String>,
+    /// Where its connections to Postgres may travel without TLS.
+    #[command(flatten)]
+    pub transport: TransportConfig,
     /// Postgres connections of this process. Further calls wait for five seconds. Beyond it: `store_unavailable`.
     #[arg(long, env = "FLOTILLA_BROKER_CONNECTIONS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub connections: u32,
@@ -261,6 +262,9 @@ impl Config {
         if tokens.names().any(|name| Caller::of(Some(name)).is_none()) {
             problems.push("FLOTILLA_BROKER_TOKENS has a name that is neither gateway nor worker".to_owned());
         }
+        let database =
+            (SharedServer::Postgres, "FLOTILLA_BROKER_DATABASE_URL", self.database_url.expose().as_str());
+        problems.extend(self.transport.problems([database]));
         problems.extend(self.key_problems());
         problems.extend(self.upstream_proxy().err().map(|error| format!("{error:#}")));
         (tokens, problems)

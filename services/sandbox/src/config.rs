@@ -2,10 +2,7 @@
 
 use crate::isolation::walls::Wall;
 use chassis::{
-    grpc::{
-        internal_port::{InternalPort, Plaintext},
-        tokens::Tokens,
-    },
+    grpc::{Plaintext, internal_port::InternalPort, tokens::Tokens},
     network::{proxy_address::ProxyAddress, proxy_exception::ProxyException},
     secret::Secret,
 };

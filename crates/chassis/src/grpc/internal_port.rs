@@ -1,7 +1,7 @@
 //! A gRPC port that only our own services may reach: its address, its certificate and the tokens of its callers.
 
 use super::{
-    CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
+    CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, Plaintext, STREAM_WINDOW_BYTES,
     certificate::PortCertificate, tls::ServerCertificate, tokens::Tokens,
 };
 use crate::{error::Error, secret::Secret};
@@ -12,13 +12,6 @@ use tonic::transport::{
     Server,
     server::{Router, TcpIncoming},
 };
-
-/// Where calls may travel in plain text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Plaintext {
-    /// On a network that others cannot read.
-    Network,
-}
 
 /// The settings of such a port.
 #[derive(Debug, Clone)]

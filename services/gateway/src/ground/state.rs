@@ -67,6 +67,7 @@ impl State {
     /// If the configuration is invalid.
     pub(crate) async fn connect(config: &Config, service: &chassis::Service) -> anyhow::Result<Self> {
         let backends = &config.backends;
+        backends.check_transport()?;
         let platform = match backends.read_settings()? {
             Some((file, text)) => vec![standing::platform(&file, &text, &|name| std::env::var(name).ok())?],
             None => vec![],

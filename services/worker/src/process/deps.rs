@@ -121,6 +121,7 @@ pub(crate) async fn connect(
     backends: &Backends,
     connections: u32,
 ) -> anyhow::Result<(store::Store, bus::Bus)> {
+    backends.check_transport()?;
     let (app_url, system_url) = (backends.database_url.expose(), backends.system_database_url.expose());
     let store = store::Store::connect(app_url, system_url, connections)?;
     let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
