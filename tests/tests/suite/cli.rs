@@ -110,6 +110,119 @@ async fn the_command_line_serves_people_and_programs() {
     a_shallow_clone_is_sent_once(&person).await;
 }
 
+/// The same stack serves all parts.
+#[tokio::test]
+async fn sessions_have_short_names_and_ask_the_person_at_the_terminal() {
+    let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
+    let person = Person::of(&stack);
+    make_repository(&person).await;
+    let session = sessions_are_named_in_short(&person).await;
+    a_command_prints_its_output_alone(&person, &session).await;
+    the_person_at_the_terminal_answers(&person).await;
+}
+
+/// Returns the session of this directory.
+async fn sessions_are_named_in_short(person: &Person) -> String {
+    let none = person.run(&["say", "@", "x", "--json"]).await;
+    assert_eq!((none.exit, &none.lines[0]["code"]), (1, &json!("session_not_found")), "{none:?}");
+    let write = |content: &str| {
+        let input = json!({"filePath": "b.txt", "content": content});
+        format!("@tool write {input}\n@text done")
+    };
+    let run = person.run(&["run", "--json", &write("one\n")]).await;
+    let session = run.lines.last().unwrap()["session"].as_str().unwrap().to_owned();
+    let end = &session[session.len() - 10..];
+    let said = person.run(&["say", end, &write("two\n")]).await;
+    let text = said.lines.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n");
+    // Its own changes, and its own cost before that of the session.
+    assert!(text.contains("-one") && text.contains("+two") && text.contains(" (session: $"), "{text}");
+    let continued = person.run(&["run", "-c", "--json", "@text here"]).await;
+    assert_eq!(continued.lines.last().unwrap()["session"], json!(session), "{continued:?}");
+    let reverted = person.run(&["revert", "@", "--json"]).await;
+    assert_eq!((reverted.exit, &reverted.lines[0]["session"]), (0, &json!(session)), "{reverted:?}");
+    let unknown = person.run(&["diff", "zzzzzzzz"]).await;
+    assert!(unknown.errors[0].as_str().unwrap().contains("`flotilla ls`"), "{unknown:?}");
+
+    let models = person.run(&["models", "--json"]).await;
+    assert_eq!(models.lines[0]["name"], json!("chat/demo"), "{models:?}");
+    let version = person.run(&["version", "--json"]).await;
+    assert_eq!(version.lines[0]["server"], version.lines[0]["client"], "{version:?}");
+    let export = person.command(&["export", end]).output().await.unwrap();
+    let export: Value = serde_json::from_slice(&export.stdout).unwrap();
+    assert_eq!(
+        (&export["info"]["id"], &export["messages"][0]["info"]["role"]),
+        (&json!(session), &json!("user"))
+    );
+    let quiet = person.run(&["ls", "-q", "--project", "app", "--state", "idle"]).await;
+    assert_eq!(quiet.lines, [json!(session)], "{quiet:?}");
+    session
+}
+
+async fn a_command_prints_its_output_alone(person: &Person, session: &str) {
+    let shell = async |words: &[&str]| {
+        let output = person.command(&[&["shell", session], words].concat()).output().await.unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    assert_eq!(shell(&["printf 'a\\nb\\n'"]).await, (Some(0), "a\nb\n".to_owned(), String::new()));
+    let (exit, output, errors) = shell(&["echo out; exit 3"]).await;
+    assert_eq!((exit, output.as_str()), (Some(3), "out\n"), "{errors}");
+    assert!(errors.contains("Exit code 3"), "{errors}");
+    // More than a call shows.
+    let (_, output, _) = shell(&["seq 100000"]).await;
+    assert!(output.starts_with("1\n2\n") && output.ends_with("\n100000\n"), "{} bytes", output.len());
+    assert_eq!(output.lines().count(), 100_000);
+    let (_, output, _) = shell(&["echo new > c.txt", "--patch"]).await;
+    assert!(output.contains("c.txt") && output.contains("+new"), "{output}");
+}
+
+async fn the_person_at_the_terminal_answers(person: &Person) {
+    let prompt = format!("{}\n@text finished", e2e::turn::bash("echo al''lowed"));
+    let piped = person.run(&["run", "--ask", "bash", &prompt]).await;
+    assert_eq!(piped.exit, 3, "{piped:?}");
+    let run = ["run", "--ask", "bash", "--outputs", &prompt];
+    let mut screen = person.at_a_terminal(&run, &[]);
+    screen.until_output("(o)nce, (a)lways or (r)eject").await;
+    screen.type_in("perhaps\ro\r");
+    screen
+        .until("the output and the end", |text| text.contains("allowed") && text.contains("finished"))
+        .await;
+    assert_eq!(screen.exit_code().await, Some(0));
+
+    let mut screen = person.at_a_terminal(&run, &[]);
+    screen.until_output("(o)nce, (a)lways or (r)eject").await;
+    screen.type_in("r\ruse sed\r");
+    assert_eq!(screen.exit_code().await, Some(0), "{}", screen.text());
+    let exported = person.run(&["messages", "@", "--json"]).await;
+    assert!(exported.lines.iter().any(|line| line.to_string().contains("use sed")), "{exported:?}");
+
+    let options = json!([{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]);
+    let ask = json!({"questions": [{"question": "Which colour?", "header": "colour", "options": options}]});
+    let mut screen =
+        person.at_a_terminal(&["run", "--questions", &format!("@tool question {ask}\n@text finished")], &[]);
+    screen.until_output("2  blue  cold").await;
+    screen.type_in("2\r");
+    assert_eq!(screen.exit_code().await, Some(0), "{}", screen.text());
+
+    // Nothing is answered, and the session waits.
+    for (keys, exit) in [("\x04", 3), ("\x03", 130)] {
+        let mut screen = person.at_a_terminal(&run, &[]);
+        screen.until_output("(o)nce, (a)lways or (r)eject").await;
+        // The terminal of a login would send the signal for Ctrl-C.
+        if keys == "\x03" {
+            screen.signal(Signal::SIGINT)
+        } else {
+            screen.type_in(keys)
+        }
+        assert_eq!(screen.exit_code().await, Some(exit), "{}", screen.text());
+    }
+    let waiting = person.run(&["ls", "-q", "--state", "waiting"]).await;
+    assert_eq!(waiting.lines.len(), 3, "{waiting:?}");
+}
+
 /// Runs a command whose standard input has this text. Returns what it printed to its standard error.
 async fn run_with(person: &Person, words: &[&str], input: &str) -> String {
     let mut command = person.command(words);
