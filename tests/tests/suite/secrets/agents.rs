@@ -113,3 +113,23 @@ async fn a_copy_without_what_was_installed_says_so_and_runs_nothing() {
     let mut asked = stack.model.journal.requests().into_iter().map(|request| request.body.to_string());
     assert!(asked.any(|body| body.contains(sentence)));
 }
+
+/// The files of a session and what was installed are gone, and the source of its fork is the bundle with the agent's files.
+#[tokio::test]
+async fn after_a_loss_only_a_persons_files_are_installed_for_again() {
+    let mut stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    set(&stack.api, "", "PRIVATE", TOKEN.as_bytes()).await.unwrap();
+    let environment = json!({"install": "sh ./build.sh", "secrets": {"DEP_TOKEN": "PRIVATE"}});
+    stack.api.set_environment("", &environment).await;
+    let session = stack.session_on(&repository("{}")).await;
+    output(&stack.api, &session, &attack("{}", "true")).await.unwrap();
+    let forked = fork(&stack, &session).await;
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    assert_eq!(output(&stack.api, &forked, "ls").await.unwrap(), "a.txt\nbuild.sh\npackage-lock.json\n");
+    assert_eq!(installs(&stack).await, 0, "nothing for the fork");
+    let request = v1::RestartWorkspaceRequest { session_id: session.clone() };
+    stack.api.sessions().restart_workspace(request).await.unwrap();
+    assert_eq!(output(&stack.api, &session, LOOK).await.unwrap(), INSTALLED);
+}
