@@ -1,6 +1,5 @@
 //! Compiles the messages of proto/flotilla/v1 without a system protoc, and hands their descriptors to dependent crates.
 
-use prost::Message as _;
 use std::{env, error::Error, ffi::OsStr, fs, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -10,9 +9,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files: Vec<_> = entries?.into_iter().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension() == Some(OsStr::new("proto")));
     files.sort();
-    let descriptors = protox::compile(&files, [&root])?;
+    let mut compiler = protox::Compiler::new([&root])?;
+    let compiled = compiler.include_imports(true).include_source_info(true).open_files(files)?;
     let path = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
-    fs::write(&path, descriptors.encode_to_vec())?;
+    // With the options of methods, which the generated type of the descriptors drops.
+    fs::write(&path, compiled.encode_file_descriptor_set())?;
+    let descriptors = compiled.file_descriptor_set();
     prost_build::Config::new()
         .bytes([
             ".flotilla.v1.Event.properties_json",

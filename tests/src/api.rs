@@ -4,13 +4,13 @@ use crate::settings::OPERATOR_KEY;
 use rpc::{
     client::Bearer,
     v1::{
-        self, admin_service_client::AdminServiceClient, environment_service_client::EnvironmentServiceClient,
-        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
-        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
-        prompt_service_client::PromptServiceClient, pty_service_client::PtyServiceClient,
-        question_service_client::QuestionServiceClient, secret_service_client::SecretServiceClient,
-        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
-        tenant_service_client::TenantServiceClient,
+        self, admin_service_client::AdminServiceClient, audit_service_client::AuditServiceClient,
+        environment_service_client::EnvironmentServiceClient, event_service_client::EventServiceClient,
+        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
+        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
+        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
+        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
+        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
     },
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
@@ -104,7 +104,7 @@ impl Api {
         let request = v1::CreateKeyRequest {
             tenant_id: tenant_id.clone(),
             name: "test".to_owned(),
-            ..Default::default()
+            role: v1::KeyRole::Admin.into(),
         };
         let key = operator.tenants().create_key(request).await.expect("a key").into_inner().secret;
         let mut api = Self { tenant_id, ..Self::with_key(gateway_url, &key) };
@@ -190,6 +190,11 @@ impl Api {
     }
 
     /// Client of `TenantService`.
+    pub fn audit(&self) -> AuditServiceClient<Authorized> {
+        AuditServiceClient::new(self.authorized())
+    }
+
+    /// The tenant service.
     pub fn tenants(&self) -> TenantServiceClient<Authorized> {
         TenantServiceClient::new(self.authorized())
     }

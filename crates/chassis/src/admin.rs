@@ -37,12 +37,12 @@ pub struct AdminConfig {
 
 /// The state of a service's components. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Health(Arc<Mutex<BTreeMap<&'static str, Result<(), String>>>>);
+pub struct Health(Arc<Mutex<BTreeMap<&'static str, Component>>>);
 
 /// The body of `/readyz`: `{"ready":false,"components":{"postgres":{"ok":false,"message":"connection refused"}}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Whether at least one component exists and every component works.
+    /// Whether at least one component exists and every one that the service needs works.
     pub ready: bool,
     /// The components by name.
     pub components: BTreeMap<&'static str, Component>,
@@ -55,29 +55,42 @@ pub struct Component {
     pub ok: bool,
     /// What is wrong with it; empty if it works.
     pub message: String,
+    /// Whether the service is ready without it: it then does part of its work, or works more slowly.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 impl Health {
-    /// Sets the state of `component`, replacing the earlier one.
+    /// Sets the state of `component`, which the service needs, replacing the earlier one.
     pub fn set(&self, component: &'static str, state: Result<(), String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(component, state);
+        self.insert(component, Component::new(state));
     }
 
-    /// Whether every component works. False until the first component is set.
+    /// Sets the state of `component`, without which the service is ready, replacing the earlier one.
+    pub fn set_optional(&self, component: &'static str, state: Result<(), String>) {
+        self.insert(component, Component { optional: true, ..Component::new(state) });
+    }
+
+    fn insert(&self, name: &'static str, component: Component) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, component);
+    }
+
+    /// Whether every component that the service needs works. False until the first component is set.
     pub fn is_ready(&self) -> bool {
         self.snapshot().ready
     }
 
     /// Returns the current state of all components.
     pub fn snapshot(&self) -> Snapshot {
-        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let component = |state: &Result<(), String>| Component {
-            ok: state.is_ok(),
-            message: state.as_ref().err().cloned().unwrap_or_default(),
-        };
-        let components: BTreeMap<_, _> =
-            states.iter().map(|(name, state)| (*name, component(state))).collect();
-        Snapshot { ready: !components.is_empty() && components.values().all(|c| c.ok), components }
+        let components = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_ready = |component: &Component| component.ok || component.optional;
+        Snapshot { ready: !components.is_empty() && components.values().all(is_ready), components }
+    }
+}
+
+impl Component {
+    fn new(state: Result<(), String>) -> Self {
+        Self { ok: state.is_ok(), message: state.err().unwrap_or_default(), optional: false }
     }
 }
 

@@ -1,13 +1,12 @@
 //! Settings that gateways and workers share, under the same names.
 
 pub mod sandbox_check;
+pub mod schema;
 pub mod transport;
 
 use crate::{
     error::Error,
-    grpc::{
-        self, ServerCheck, Windows,
-    },
+    grpc::{self, ServerCheck, Windows},
     secret::Secret,
 };
 use anyhow::{Context as _, ensure};

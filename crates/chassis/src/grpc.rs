@@ -2,7 +2,7 @@
 
 mod authorities;
 pub mod backend;
-pub mod certificate;
+mod certificate;
 mod file_content;
 pub mod internal_port;
 mod pem;
@@ -10,6 +10,7 @@ pub mod tls;
 pub mod tokens;
 
 use crate::error::Error;
+pub use certificate::PortCertificate;
 use std::time::Duration;
 pub use tls::ServerCheck;
 use tonic::transport::{Channel, Endpoint};

@@ -4,7 +4,7 @@
 pub mod admission;
 mod opening;
 
-use crate::{network::Network, tasks};
+use crate::{grpc::PortCertificate, network::Network, tasks};
 use admission::{Admission, AdmissionLimits, Admissions};
 use axum::{
     Router,
@@ -157,11 +157,18 @@ pub fn afford(connections: usize) -> usize {
     left
 }
 
-/// Serves `routes` until `shutdown`. It then accepts no further connections, and returns when the running requests are
+/// Serves `routes` until `shutdown`, with TLS if there is a certificate. It then accepts no further connections, and returns when the running requests are
 /// answered, or after [`Bounds::closing`].
 ///
 /// Each request has a [`Peer`] among its extensions. A connection ends if no route vouches for its client in time.
-pub async fn serve(mut listener: TcpListener, routes: Routes, bounds: Bounds, shutdown: CancellationToken) {
+pub async fn serve(
+    mut listener: TcpListener,
+    certificate: Option<PortCertificate>,
+    routes: Routes,
+    bounds: Bounds,
+    shutdown: CancellationToken,
+) {
+    let certificate = certificate.map(Arc::new);
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let admissions = Admissions::new(bounds.admission.clone());
     let speaker = Speaker::new(&bounds);
@@ -185,9 +192,9 @@ pub async fn serve(mut listener: TcpListener, routes: Routes, bounds: Bounds, sh
                 }
             }
         };
-        let (speaker, shutdown) = (speaker.clone(), shutdown.clone());
+        let (speaker, shutdown, certificate) = (speaker.clone(), shutdown.clone(), certificate.clone());
         let connection = async move {
-            let opened = opening::open(stream, bounds.opening, Arc::new(admission));
+            let opened = opening::open(stream, certificate, bounds.opening, Arc::new(admission));
             // A client that has not sent anything yet loses nothing if its connection ends.
             let Some(Ok(opened)) = shutdown.run_until_cancelled(opened).await else { return };
             speaker.serve(opened, PeerRoutes { routes, peer: Peer(peer.ip()) }, &shutdown).await;

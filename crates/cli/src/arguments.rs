@@ -2,7 +2,7 @@
 
 use crate::{
     commands::{
-        admin, config, context, environment, key, project,
+        admin, audit, config, context, environment, key, migrate, project,
         requests::{answer, approvals, why},
         secret,
         session::{
@@ -51,6 +51,11 @@ pub(crate) enum Command {
     /// Create and list tenants, and set their limits; for operators.
     #[command(name = "tenant")]
     Tenants(tenant::TenantArgs),
+    /// Bring a database up to date, before the services of this version start; for operators.
+    #[command(after_help = migrate::HELP)]
+    Migrate(migrate::MigrateArgs),
+    /// Show or export who changed what of a tenant: keys, settings, secrets, projects, budgets.
+    Audit(audit::AuditArgs),
     /// See and control the work of all tenants; for operators.
     Admin(admin::AdminArgs),
     /// List, choose, add and remove the gateways that you work with.
@@ -239,7 +244,8 @@ pub(crate) enum ServiceCommand {
 }
 
 /// The commands that call no gateway or print no records, each with those of the common flags that it takes.
-const LIMITED: [(&str, &[&str]); 9] = [
+const LIMITED: [(&str, &[&str]); 10] = [
+    ("migrate", &["json"]),
     ("up", &["data", "json"]),
     ("down", &["data", "context", "json"]),
     ("completion", &[]),

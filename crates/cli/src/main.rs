@@ -17,7 +17,7 @@ use anyhow::Result;
 use arguments::{Cli, Command, ServiceCommand, TenantCommand};
 use client::Client;
 use commands::{
-    admin, config, context, environment, key, models,
+    admin, audit, config, context, environment, key, migrate, models,
     program::{doctor, manual, version},
     project,
     requests::{answer, approvals, why},
@@ -95,12 +95,14 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
     let Cli { connection, command, .. } = cli;
     let exit = match command {
         Command::Service(command) => return serve(command).await,
+        Command::Migrate(arguments) => Box::pin(migrate::run(output, &arguments)).await?,
         Command::Down => down::run(&connection, output).await?,
         Command::Up(arguments) => up::run(*arguments, output, connection.data).await?,
         Command::Admin(arguments) => {
             let client = arguments.operator.open(&connection, output)?;
             admin::run(&client, output, arguments).await?
         }
+        Command::Audit(arguments) => audit::run(&connection, output, arguments).await?,
         Command::Key(arguments) => key::run(&connection, output, arguments).await?,
         Command::Tenants(arguments) => {
             let client = arguments.operator.open(&connection, output)?;

@@ -8,6 +8,7 @@ pub mod v1 {
     tonic::include_proto!("flotilla.v1");
 }
 
+pub mod access;
 pub mod client;
 pub mod codec;
 pub mod status;

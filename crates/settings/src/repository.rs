@@ -494,8 +494,7 @@ mod tests {
             ("opencode.json", "{\"model\": \"p/far\"}"),
         );
         for files in [[near, far], [far, near]] {
-            let model = configure(&[], &files).unwrap().merged.settings.model.unwrap();
-            assert_eq!(model.model_id, "near");
+            assert_eq!(configure(&[], &files).unwrap().merged.settings.model.unwrap().model_id, "near");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{error::Error, pool::TenantPool};
 
 /// A handle to the broker's tables. Clones share its connections.
 #[derive(Debug, Clone)]
-pub struct BrokerStore(TenantPool);
+pub struct BrokerStore(pub(crate) TenantPool);
 
 impl BrokerStore {
     /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.

@@ -1,6 +1,7 @@
 //! Postgres: the only truth, and the only crate with SQL. Every function takes the tenant first; `control` holds the few queries
 //! that cross tenants. Row-level security is the second lock: a query with a forgotten filter returns nothing.
 
+pub mod audit;
 pub mod broker;
 pub mod control;
 pub mod error;
@@ -8,6 +9,7 @@ pub mod log;
 pub mod loop_start;
 pub mod migrate;
 pub mod people;
+pub mod schema;
 pub mod session;
 pub mod tenant;
 
@@ -18,7 +20,8 @@ mod pool;
 use domain::{ids::TenantId, limits};
 use error::Error;
 use pool::{Statements, TenantPool, Tx};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
+use std::sync::Arc;
 
 /// Connections of the role that sees all tenants. Its queries come from loops of our own.
 const SYSTEM_CONNECTIONS: u32 = 4;
@@ -30,6 +33,8 @@ pub struct Store {
     app: TenantPool,
     /// Logs in as `flotilla_system`, which sees all tenants. Only `control` uses it.
     system: PgPool,
+    /// Who changes something through this handle; `None`: the service itself.
+    actor: Option<Arc<Actor>>,
 }
 
 /// One page of a list: at most `limit` entries after `cursor`.
@@ -47,6 +52,29 @@ impl Page {
     }
 }
 
+/// The person or program in whose name something changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// The name of its key.
+    pub name: String,
+    /// The public first part of the key; empty for the operator's.
+    pub key: String,
+}
+
+impl Actor {
+    /// Names the actor to the triggers of the audit until the end of a transaction.
+    pub(crate) async fn act_in(&self, tx: &mut PgConnection) -> Result<(), Error> {
+        sqlx::query(
+            "select set_config('flotilla.actor', $1, true), set_config('flotilla.actor_key', $2, true)",
+        )
+        .bind(&self.name)
+        .bind(&self.key)
+        .execute(tx)
+        .await?;
+        Ok(())
+    }
+}
+
 impl Store {
     /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
     ///
@@ -54,13 +82,17 @@ impl Store {
     /// `Db`: a URL is malformed.
     pub fn connect(app_url: &str, system_url: &str, connections_max: u32) -> Result<Self, Error> {
         let app = TenantPool::new(app_url, connections_max)?;
-        Ok(Self { app, system: pool::connect(system_url, SYSTEM_CONNECTIONS)? })
+        Ok(Self { app, system: pool::connect(system_url, SYSTEM_CONNECTIONS)?, actor: None })
     }
 
     /// Begins a transaction that sees only the rows of `tenant`: for several writes, and for rows that are locked until a later statement. Every access
     /// to the rows of a tenant goes through it, or through [`Store::statements`].
     async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
-        self.app.begin(tenant).await
+        let mut tx = self.app.begin(tenant).await?;
+        if let Some(actor) = &self.actor {
+            actor.act_in(&mut tx).await?;
+        }
+        Ok(tx)
     }
 
     /// Gives a connection for statements that each are a transaction of their own and see only the rows of `tenant`: for a single write, and for reads,

@@ -55,6 +55,9 @@ pub struct Config {
     /// Postgres connections of this process. Further calls wait for five seconds. Beyond it: `store_unavailable`.
     #[arg(long, env = "FLOTILLA_BROKER_CONNECTIONS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub connections: u32,
+    /// Which versions of the database it works with.
+    #[command(flatten)]
+    pub schema: chassis::backends::schema::SchemaConfig,
     /// The file with the key of this deployment; made if missing and if it is the only key, for its owner alone. It seals secrets unless a key service
     /// does. Keep a copy apart from those of Postgres: without it every secret that it sealed is lost. Needed without `kms`.
     #[arg(long, env = "FLOTILLA_BROKER_KEY_FILE", value_name = "FILE")]

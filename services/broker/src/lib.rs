@@ -38,7 +38,7 @@ use secrets::{
     vault::{Vault, VaultError},
 };
 use std::{fs::File, sync::Arc, time::Duration};
-use store::broker::BrokerStore;
+use store::{broker::BrokerStore, schema::NewerSchema};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
@@ -71,6 +71,10 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let keys = config.keyring().context("use the key of this deployment")?;
     let store = BrokerStore::connect(config.database_url.expose(), config.connections)
         .context("use FLOTILLA_BROKER_DATABASE_URL")?;
+    let newer = NewerSchema::of(config.schema.accept_newer_schema);
+    if !wait_for_schema(&store, newer, &service).await? {
+        return Ok(());
+    }
     let Some(vault) = open(store.clone(), keys, &service).await? else { return Ok(()) };
     let puller = Puller::new(Arc::clone(&vault), hosts, Patience::default(), &service);
     let puller = puller.context("prepare the client of registries")?;
@@ -160,6 +164,24 @@ fn open_doors(
         async move { doors.store_accesses(&store).await }
     });
     Ok(Some(doors))
+}
+
+/// Waits for Postgres, and checks its schema. False: the process must stop before it answers.
+async fn wait_for_schema(store: &BrokerStore, newer: NewerSchema, service: &Service) -> anyhow::Result<bool> {
+    while !service.shutdown.is_cancelled() {
+        match store.find_schema_problem(newer).await {
+            Ok(None) => return Ok(true),
+            Ok(Some(problem)) => return Err(problem.into()),
+            Err(error) if error.is_transient() => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "Postgres does not answer; retrying");
+                service.health.set("postgres", Err(error.to_string()));
+            }
+            Err(error) => return Err(error).context("read the version of the database"),
+        }
+        service.shutdown.run_until_cancelled(tokio::time::sleep(POLL)).await;
+    }
+    Ok(false)
 }
 
 /// Opens the vault, and seals in the background what older keys have sealed. Waits for Postgres; `None`: the process must stop before it answers.

@@ -3,7 +3,10 @@
 use crate::auth::key::{self, NewKey};
 use anyhow::Context as _;
 use domain::{ids::TenantId, policy::role::Role};
-use store::{Store, migrate::Passwords};
+use store::{
+    Store,
+    migrate::{Migrated, Passwords},
+};
 
 /// The values that a stack needs to start.
 #[derive(Debug, Clone)]
@@ -32,6 +35,32 @@ pub enum Key<'a> {
     },
 }
 
+/// The passwords of the roles of the services.
+#[derive(Clone, Copy)]
+pub struct RolePasswords<'a> {
+    /// Of `flotilla_app` and `flotilla_system`, which gateways and workers log in as.
+    pub services: &'a str,
+    /// Of `flotilla_broker`.
+    pub broker: &'a str,
+}
+
+/// Brings the database up to date; see [`store::migrate::migrate`].
+///
+/// # Errors
+/// If the database cannot be reached or migrated.
+pub async fn migrate(migrator_url: &str, passwords: Option<RolePasswords<'_>>) -> anyhow::Result<Migrated> {
+    let passwords = passwords.map(|RolePasswords { services, broker }| Passwords { services, broker });
+    Ok(store::migrate::migrate(migrator_url, passwords).await?)
+}
+
+/// Why this version cannot work with the database, in a sentence, if it cannot.
+///
+/// # Errors
+/// If the database cannot be reached.
+pub async fn find_schema_problem(migrator_url: &str) -> anyhow::Result<Option<String>> {
+    Ok(store::migrate::check(migrator_url).await?.map(|problem| problem.to_string()))
+}
+
 /// Migrates the database at `migrator_url` (a login that may create roles), sets passwords for Flotilla's roles, and creates
 /// `tenant` and, as `api_key` says, an API key. Safe to repeat.
 ///
@@ -40,7 +69,7 @@ pub enum Key<'a> {
 pub async fn bootstrap(migrator_url: &str, tenant: &str, api_key: Key<'_>) -> anyhow::Result<Bootstrap> {
     let (password, broker_password) = (key::random_text(), key::random_text());
     let passwords = Passwords { services: &password, broker: &broker_password };
-    Box::pin(store::migrate::migrate(migrator_url, passwords)).await?;
+    Box::pin(store::migrate::migrate(migrator_url, Some(passwords))).await?;
     let app_url = with_login(migrator_url, "flotilla_app", &password)?;
     let system_url = with_login(migrator_url, "flotilla_system", &password)?;
     let broker_url = with_login(migrator_url, "flotilla_broker", &broker_password)?;

@@ -7,3 +7,4 @@ mod key_cache;
 pub(crate) mod keys;
 pub(crate) mod live_keys;
 pub(crate) mod principal;
+pub(crate) mod refused_keys;

@@ -1,8 +1,9 @@
 //! The settings of a gateway.
 
 use axum::http::Uri;
+use chassis::grpc::{PortCertificate, tls::ServerCertificate};
 use chassis::secret::Secret;
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 /// What a new session in a directory without a project does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -19,6 +20,13 @@ pub struct Config {
     /// The address to listen on, for gRPC, gRPC-Web and HTTP.
     #[arg(long, env = "FLOTILLA_GATEWAY_LISTEN", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// PEM file with the certificate of the address, and those between it and the CA. Without one, a balancer before the gateway should have TLS. A new
+    /// connection uses what the file has then.
+    #[arg(long, env = "FLOTILLA_GATEWAY_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the key of the certificate.
+    #[arg(long, env = "FLOTILLA_GATEWAY_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
     /// The servers that all gateways and workers share.
     #[command(flatten)]
     pub backends: chassis::backends::Backends,
@@ -41,12 +49,28 @@ pub struct Config {
     /// the desktop apps of OpenCode always may, and pages of local servers if the gateway listens on a loopback address.
     #[arg(long, env = "FLOTILLA_ORIGINS", value_delimiter = ',', value_parser = origin)]
     pub origins: Vec<String>,
+    /// Which versions of the database it works with.
+    #[command(flatten)]
+    pub schema: chassis::backends::schema::SchemaConfig,
     /// What tenants without a quota of their own may store.
     #[command(flatten)]
     pub quota: chassis::quotas::QuotaConfig,
     /// The key that manages tenants and the fleet; without it, no call can do that.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,
+}
+
+impl Config {
+    /// Reads the certificate, if the port has TLS.
+    ///
+    /// # Errors
+    /// If the files cannot be used.
+    pub(crate) fn certificate(&self) -> anyhow::Result<Option<PortCertificate>> {
+        let (Some(certificate), Some(key)) = (self.tls_certificate.clone(), self.tls_key.clone()) else {
+            return Ok(None);
+        };
+        Ok(Some(PortCertificate::read_for_http(ServerCertificate { certificate, key })?))
+    }
 }
 
 /// Checks an origin, and writes it as browsers do.

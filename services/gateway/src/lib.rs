@@ -26,8 +26,8 @@ use config::Config;
 use futures::FutureExt as _;
 use ground::state::State;
 use std::{sync::Arc, time::Duration};
+use store::schema::NewerSchema;
 use streams::{feed::Feeds, fleet};
-use tonic_health::server::HealthReporter;
 
 /// Time for queries of cut calls to end. With [`port::CLOSING`], and a second each for its tasks and its last spans, a gateway ends
 /// within 30 s.
@@ -40,7 +40,19 @@ const STORE_CLOSING: Duration = Duration::from_secs(5);
 /// NATS or the sandbox are down, the gateway runs, and calls that need them answer UNAVAILABLE.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let state = State::connect(&config, &service).await?;
+    let newer = NewerSchema::of(config.schema.accept_newer_schema);
+    // While Postgres is away, nothing is known: the health tells it later.
+    if let Ok(Some(problem)) = state.store.find_schema_problem(newer).await {
+        return Err(problem.into());
+    }
     let sandbox = check_sandbox(&config, &state, &service).await?;
+    let certificate = config.certificate().context("prepare TLS")?;
+    if certificate.is_none() && !config.listen.ip().is_loopback() {
+        tracing::warn!(
+            "the port has no TLS: keys can be read on the way, unless a balancer before the gateway has it (FLOTILLA_GATEWAY_TLS_CERTIFICATE)"
+        );
+    }
+    let scheme = if certificate.is_some() { "https" } else { "http" };
     let listener = tokio::net::TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("listen at {}", config.listen))?;
     let address = listener.local_addr().context("read the address")?;
@@ -48,13 +60,21 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let feeds = Feeds::default();
     let operator_key = config.operator_key.as_ref().map(|key| key.expose().as_str());
     let keys = Keys::new(state.store.clone(), operator_key);
-    start_loops(&state, &service, &feeds, Arc::clone(keys.live()), reporter);
+    let refused = (Arc::clone(keys.refused()), state.store.clone(), state.shutdown.clone());
+    state.tasks.spawn_loop("refused keys", move || {
+        let (refused, store, shutdown) = refused.clone();
+        async move {
+            shutdown.run_until_cancelled(refused.write_forever(&store)).await;
+        }
+    });
+    let watch = health::Watch { state: state.clone(), service: service.clone(), newer, reporter };
+    start_loops(&state, watch, &feeds, Arc::clone(keys.live()));
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();
     let routes = router::port(&gateway, grpc_health, config.trusted_proxies)?;
-    service.ready.announce("gateway", address);
+    service.ready.announce_url("gateway", format!("{scheme}://{address}"));
     let bounds = Bounds::of(port::afford(config.connections_max), proxies);
-    port::serve(listener, routes, bounds, service.shutdown.clone()).await;
+    port::serve(listener, certificate, routes, bounds, service.shutdown.clone()).await;
     if tokio::time::timeout(STORE_CLOSING, state.store.close()).await.is_err() {
         tracing::warn!("some queries did not end in time");
     }
@@ -82,19 +102,9 @@ async fn check_sandbox(
 }
 
 /// Starts the background loops. They end when the gateway stops.
-fn start_loops(
-    state: &State,
-    service: &chassis::Service,
-    feeds: &Feeds,
-    keys: Arc<LiveKeys>,
-    reporter: HealthReporter,
-) {
-    let tasks = &service.tasks;
-    let own = (state.clone(), service.clone());
-    tasks.spawn_loop("health", move || {
-        let (state, service) = own.clone();
-        health::watch(state, service, reporter.clone())
-    });
+fn start_loops(state: &State, watch: health::Watch, feeds: &Feeds, keys: Arc<LiveKeys>) {
+    let tasks = &state.tasks;
+    tasks.spawn_loop("health", move || watch.clone().run());
     let own = (state.clone(), feeds.clone());
     tasks.spawn_loop("fleet", move || {
         let (state, feeds) = own.clone();

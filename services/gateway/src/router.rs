@@ -2,6 +2,7 @@
 //! here.
 // Continues in grpc::prompt, for a prompt.
 
+mod access;
 mod large_bodies;
 mod live_streams;
 mod port_refusals;
@@ -21,16 +22,16 @@ use axum::{
 };
 use chassis::{network::Network, port};
 use rpc::v1::{
-    admin_service_server::AdminServiceServer, environment_service_server::EnvironmentServiceServer,
-    event_service_server::EventServiceServer, message_service_server::MessageServiceServer,
-    permission_service_server::PermissionServiceServer, project_service_server::ProjectServiceServer,
-    prompt_service_server::PromptServiceServer, pty_service_server::PtyServiceServer,
-    question_service_server::QuestionServiceServer, secret_service_server::SecretServiceServer,
-    session_service_server::SessionServiceServer, settings_service_server::SettingsServiceServer,
-    tenant_service_server::TenantServiceServer,
+    admin_service_server::AdminServiceServer, audit_service_server::AuditServiceServer,
+    environment_service_server::EnvironmentServiceServer, event_service_server::EventServiceServer,
+    message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
+    project_service_server::ProjectServiceServer, prompt_service_server::PromptServiceServer,
+    pty_service_server::PtyServiceServer, question_service_server::QuestionServiceServer,
+    secret_service_server::SecretServiceServer, session_service_server::SessionServiceServer,
+    settings_service_server::SettingsServiceServer, tenant_service_server::TenantServiceServer,
 };
-use std::time::Duration;
-use tonic::{Status, service::Routes};
+use std::time::{Duration, Instant};
+use tonic::{Code, Status, service::Routes};
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
@@ -58,7 +59,7 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .register_encoded_file_descriptor_set(rpc::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let service = || Service(gateway.clone());
+    let (service, methods) = (|| Service(gateway.clone()), access::Methods::new(gateway)?);
     let grpc = Routes::new(health)
         .add_service(reflection)
         .add_service(SessionServiceServer::new(service()))
@@ -75,14 +76,17 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .add_service(SecretServiceServer::new(service()))
         .add_service(EnvironmentServiceServer::new(service()))
         .add_service(TenantServiceServer::new(service()))
+        .add_service(AuditServiceServer::new(service()))
         .add_service(AdminServiceServer::new(service()))
         .into_axum_router()
         .reset_fallback()
         // Inside the layer of gRPC-Web, which hides the status of an error of the body.
         .route_layer(from_fn_with_state(gateway.clone(), with_room))
+        .route_layer(from_fn_with_state(methods.clone(), access::hold))
         .route_layer(tonic_web::GrpcWebLayer::new())
         .route_layer(from_fn_with_state(gateway.clone(), of_known_page))
-        .route_layer(axum::middleware::from_fn(traced));
+        .route_layer(axum::middleware::from_fn(traced))
+        .route_layer(from_fn_with_state(methods, measured));
     Ok(Router::new()
         .fallback(unsupported::not_found)
         .merge(grpc)
@@ -107,6 +111,19 @@ async fn with_room(State(gateway): State<Gateway>, request: Request, next: Next)
     refused.map_or(response, Status::into_http)
 }
 
+/// Counts the calls of each method by their code, and measures how long they take. A stream has the code and the time of its beginning.
+async fn measured(State(methods): State<access::Methods>, request: Request, next: Next) -> Response {
+    let method = methods.name(request.uri().path());
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
+    let code = format!("{code:?}");
+    metrics::counter!("flotilla_rpcs_total", "method" => method.clone(), "code" => code).increment(1);
+    metrics::histogram!("flotilla_rpc_ms", "method" => method)
+        .record(begun.elapsed().as_secs_f64() * 1_000.0);
+    response
+}
+
 /// Joins the caller's trace, and enforces the caller's deadline and the time limit of the body.
 async fn traced(request: Request, next: Next) -> Response {
     let span = tracing::info_span!(
@@ -117,7 +134,6 @@ async fn traced(request: Request, next: Next) -> Response {
     );
     rpc::trace::adopt(&span, request.headers());
     let deadline = request.headers().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
-    metrics::counter!("flotilla_rpcs_total").increment(1);
     let answer = next.run(bodies::with_deadline(request)).instrument(span);
     match deadline {
         None => answer.await,

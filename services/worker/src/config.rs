@@ -46,6 +46,9 @@ pub struct Config {
     /// The same after a session was archived.
     #[arg(long, env = "FLOTILLA_KEEP_ARCHIVED_DAYS", value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub keep_archived_days: Option<u32>,
+    /// Which versions of the database it works with.
+    #[command(flatten)]
+    pub schema: chassis::backends::schema::SchemaConfig,
     /// What tenants without a quota of their own may store.
     #[command(flatten)]
     pub quota: chassis::quotas::QuotaConfig,

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod keys;
+mod roles;
 mod uploads;
 mod wire;
 

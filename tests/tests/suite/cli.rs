@@ -238,7 +238,9 @@ async fn run_with(person: &Person, words: &[&str], input: &str) -> String {
 /// The text of the newest prompt.
 async fn newest_prompt(person: &Person) -> String {
     let sessions = person.run(&["ls", "--json"]).await.lines;
-    let messages = person.run(&["messages", sessions[0]["id"].as_str().unwrap(), "--json"]).await.lines;
+    // The end of an earlier turn may put its session first.
+    let newest = sessions.iter().max_by_key(|session| session["created_at_ms"].as_i64()).unwrap();
+    let messages = person.run(&["messages", newest["id"].as_str().unwrap(), "--json"]).await.lines;
     let prompt = messages.iter().find(|message| message["info"]["role"] == "user").expect("a prompt");
     prompt["parts"][0]["text"].as_str().unwrap().to_owned()
 }

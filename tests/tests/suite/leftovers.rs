@@ -126,8 +126,11 @@ async fn fill(stack: &Stack) {
     let source = Some(v1::Source { from: Some(v1::source::From::BundleId(bundle)), revision: String::new() });
     let request = v1::CreateProjectRequest { name: MARKER.to_owned(), source, ..Default::default() };
     let project_id = api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
-    let request =
-        v1::CreateKeyRequest { tenant_id: String::new(), name: MARKER.to_owned(), ..Default::default() };
+    let request = v1::CreateKeyRequest {
+        tenant_id: String::new(),
+        name: MARKER.to_owned(),
+        role: v1::KeyRole::Admin.into(),
+    };
     api.tenants().create_key(request).await.unwrap();
     let request = v1::CreateSessionRequest { project_id, title: MARKER.to_owned(), ..Default::default() };
     let session = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;

@@ -71,8 +71,11 @@ async fn theirs(api: &Api) -> ForeignIds {
     let request =
         v1::CreatePtyRequest { session_id: session.clone(), title: CANARY.to_owned(), ..Default::default() };
     let pty = api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap().id;
-    let request =
-        v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned(), ..Default::default() };
+    let request = v1::CreateKeyRequest {
+        tenant_id: String::new(),
+        name: CANARY.to_owned(),
+        role: v1::KeyRole::Admin.into(),
+    };
     let key = api.tenants().create_key(request).await.unwrap().into_inner().key.unwrap();
     let (tenant, key_prefix) = (api.tenant_id.clone(), key.prefix);
     let request = v1::ListProposedEnvironmentsRequest { project_id: project.clone(), ..Default::default() };
@@ -288,8 +291,11 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     };
     let list = v1::ListKeysRequest { tenant_id: theirs.tenant.clone(), page: None };
     let usage = v1::ListUsageRequest { tenant_id: theirs.tenant.clone(), page: None };
-    let new_key =
-        v1::CreateKeyRequest { tenant_id: theirs.tenant.clone(), name: "x".to_owned(), ..Default::default() };
+    let new_key = v1::CreateKeyRequest {
+        tenant_id: theirs.tenant.clone(),
+        name: "x".to_owned(),
+        role: v1::KeyRole::Admin.into(),
+    };
     vec![
         ("GetProject", "project_not_found", projects.get_project(get).await.map(drop)),
         ("GetSettings", "project_not_found", api.settings().get_settings(read).await.map(drop)),

@@ -270,6 +270,29 @@ async fn a_page_is_read_through_the_door_of_its_session() {
     check(&without.api, &session, ("webfetch", json!({"url": PAGE})), disabled).await;
 }
 
+#[tokio::test]
+async fn a_page_is_asked_for_where_the_files_are_an_upload_and_no_list_decides() {
+    let stack = stack_with_page("<h1>Top</h1>").await;
+    let api = &stack.api;
+    let session = &stack.session_on(&testkit::git::repository(&[("file", "private\n")])).await;
+    // The list of the tenant decides.
+    check(api, session, ("webfetch", json!({"url": PAGE})), ("completed", &["# Top"])).await;
+    api.set_environment("", &json!({})).await;
+    let url = format!("{PAGE}?q=private");
+    for answer in [PermissionAnswer::Once, PermissionAnswer::Reject] {
+        let mut watch = Watch::start(api, session).await;
+        api.prompt(session, &format!("@tool webfetch {}\n@text over", json!({"url": url}))).await.unwrap();
+        let asked = watch.until(|event| event.kind == "permission.asked").await.properties;
+        assert_eq!(asked["patterns"], json!([url]));
+        api.reply(asked["id"].as_str().unwrap(), answer, "").await.unwrap();
+        watch.until_idle().await;
+    }
+    // Hosts that the operator opened need a list, so this one was not read even when it was allowed.
+    let results = api.tool_calls(session).await.into_iter().map(|call| call.result);
+    let refused: Vec<bool> = results.skip(1).map(|text| text.contains("egress_address_private")).collect();
+    assert_eq!(refused, [true, false]);
+}
+
 /// The configuration of a Debian's Java stands in /etc; without it no program starts, and no certificate is trusted.
 #[tokio::test]
 async fn java_runs_if_the_machine_has_it() {

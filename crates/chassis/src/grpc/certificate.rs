@@ -1,6 +1,9 @@
 //! The certificate of a port. Operators replace its files while the service runs, so each new connection gets the pair that is in the files then.
 
-use super::{file_content::FileContent, tls::ServerCertificate};
+use super::{
+    file_content::FileContent,
+    tls::{HTTP1, HTTP2, ServerCertificate},
+};
 use crate::error::Error;
 use futures::{Stream, StreamExt as _};
 use rustls::ServerConfig;
@@ -19,19 +22,32 @@ const HANDSHAKES_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct PortCertificate {
     files: ServerCertificate,
+    protocols: &'static [&'static [u8]],
     /// A new configuration remembers no sessions, so no client resumes one of the certificate before.
     config: FileContent<Arc<ServerConfig>>,
 }
 
 impl PortCertificate {
-    /// Reads the files.
+    /// Reads the files, for a port of gRPC.
     ///
     /// # Errors
     /// `Io` if a file cannot be read, `Pem` if it has no certificate or key, `Certificate` if the two do not belong together.
     pub fn read(files: ServerCertificate) -> Result<Self, Error> {
+        Self::with_protocols(files, &[HTTP2])
+    }
+
+    /// Reads the files, for a port of HTTP/1 and HTTP/2.
+    ///
+    /// # Errors
+    /// Those of [`PortCertificate::read`].
+    pub fn read_for_http(files: ServerCertificate) -> Result<Self, Error> {
+        Self::with_protocols(files, &[HTTP2, HTTP1])
+    }
+
+    fn with_protocols(files: ServerCertificate, protocols: &'static [&'static [u8]]) -> Result<Self, Error> {
         let both = vec![files.certificate.clone(), files.key.clone()];
-        let config = FileContent::read(both, || files.config().map(Arc::new))?;
-        Ok(Self { files, config })
+        let config = FileContent::read(both, || files.config(protocols).map(Arc::new))?;
+        Ok(Self { files, protocols, config })
     }
 
     /// Turns connections into connections with TLS, and leaves out those that fail in their handshake.
@@ -46,9 +62,19 @@ impl PortCertificate {
             .filter_map(future::ready)
     }
 
+    /// Makes a connection with TLS.
+    ///
+    /// # Errors
+    /// The handshake fails.
+    pub(crate) async fn encrypt(self: Arc<Self>, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        // It may read the files again.
+        let config = tokio::task::spawn_blocking(move || self.current()).await.map_err(io::Error::other)?;
+        TlsAcceptor::from(config).accept(stream).await
+    }
+
     /// Returns what the files say now, or what they said when they could be used last.
     fn current(&self) -> Arc<ServerConfig> {
-        self.config.current(|| self.files.config().map(Arc::new))
+        self.config.current(|| self.files.config(self.protocols).map(Arc::new))
     }
 }
 
@@ -61,11 +87,6 @@ async fn handshake(
         Ok(stream) => stream,
         Err(error) => return Some(Err(error)),
     };
-    let accept = async {
-        let config =
-            tokio::task::spawn_blocking(move || certificate.current()).await.map_err(io::Error::other)?;
-        TlsAcceptor::from(config).accept(stream).await
-    };
-    let accepted = tokio::time::timeout(HANDSHAKE, accept).await.ok()?;
+    let accepted = tokio::time::timeout(HANDSHAKE, certificate.encrypt(stream)).await.ok()?;
     accepted.inspect_err(|error| tracing::debug!("a handshake of TLS failed: {error}")).ok().map(Ok)
 }

@@ -10,7 +10,9 @@ use tonic::{
 };
 
 /// The protocol inside TLS: gRPC needs HTTP/2, and clients refuse a server that does not name it.
-const HTTP2: &[u8] = b"h2";
+pub(super) const HTTP2: &[u8] = b"h2";
+/// What a port of our own speaks with other clients too.
+pub(super) const HTTP1: &[u8] = b"http/1.1";
 
 /// How a client checks the certificate of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,11 +59,11 @@ pub struct ServerCertificate {
 }
 
 impl ServerCertificate {
-    /// Reads both.
+    /// Reads both, for a port that speaks these protocols, the best first.
     ///
     /// # Errors
     /// `Io` if a file cannot be read, `Pem` if it has no certificate or key, `Certificate` if the two do not belong together.
-    pub(super) fn config(&self) -> Result<ServerConfig, Error> {
+    pub(super) fn config(&self, protocols: &[&[u8]]) -> Result<ServerConfig, Error> {
         crate::install_crypto();
         let (chain, private) = (pem::certificates(&self.certificate)?, pem::private_key(&self.key)?);
         let broken = |source| Error::Certificate {
@@ -71,7 +73,7 @@ impl ServerCertificate {
         };
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private);
         let mut config = config.map_err(broken)?;
-        config.alpn_protocols.push(HTTP2.to_vec());
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(config)
     }
 }

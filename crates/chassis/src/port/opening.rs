@@ -2,6 +2,7 @@
 //! limit as long as it is open, even after it becomes a WebSocket.
 
 use super::admission::Admission;
+use crate::grpc::PortCertificate;
 use std::{
     io,
     pin::Pin,
@@ -13,6 +14,8 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 /// The HTTP/2 connection preface. Any other bytes mean HTTP/1.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -28,7 +31,7 @@ pub(super) enum Protocol {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) protocol: Protocol,
-    stream: TcpStream,
+    stream: Wire,
     /// The bytes that were read to detect the protocol. They are replayed together with the bytes that follow, because
     /// hyper doubles its buffer for the life of the connection if the first read is not a whole head.
     said: Vec<u8>,
@@ -40,15 +43,26 @@ pub(super) struct Connection {
 /// # Errors
 /// `TimedOut` if the client does not show it `within` the time, `UnexpectedEof` if the connection ends before that.
 pub(super) async fn open(
-    mut stream: TcpStream,
+    stream: TcpStream,
+    certificate: Option<Arc<PortCertificate>>,
     within: Duration,
     admission: Arc<Admission>,
 ) -> io::Result<Connection> {
-    let (protocol, bytes) = tokio::time::timeout(within, hear(&mut stream)).await??;
-    Ok(Connection { protocol, stream, said: bytes, admission })
+    let opening = async {
+        let mut stream = match certificate {
+            Some(certificate) => Wire::Right(Box::new(certificate.encrypt(stream).await?)),
+            None => Wire::Left(stream),
+        };
+        let (protocol, said) = hear(&mut stream).await?;
+        Ok(Connection { protocol, stream, said, admission })
+    };
+    tokio::time::timeout(within, opening).await?
 }
 
-async fn hear(stream: &mut TcpStream) -> io::Result<(Protocol, Vec<u8>)> {
+/// What the bytes of a connection travel in: plain text, or TLS.
+type Wire = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+async fn hear(stream: &mut Wire) -> io::Result<(Protocol, Vec<u8>)> {
     let mut bytes = [0; PREFACE.len()];
     let mut length = 0;
     while length < PREFACE.len() {

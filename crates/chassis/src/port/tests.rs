@@ -39,7 +39,7 @@ impl Port {
         let routes = Routes { served, full, large_head, several_hosts };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let served = tokio::spawn(serve(listener, routes, bounds, shutdown.clone()));
+        let served = tokio::spawn(serve(listener, None, routes, bounds, shutdown.clone()));
         Self { address, shutdown, served }
     }
 

@@ -1,5 +1,7 @@
 //! `flotilla admin`: waiting and running work of all tenants, and the operator's commands.
 
+mod init;
+
 use super::tenant::{self, OperatorArgs};
 use crate::{
     client::{Client, Paged, all_pages, call},
@@ -35,6 +37,15 @@ pub(crate) struct AdminArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Create the first tenant and print a key of an admin in it: what a new deployment needs.
+    Init {
+        /// The name of the tenant: letters, digits and dashes.
+        #[arg(long, default_value = "default", value_name = "NAME")]
+        tenant: String,
+        /// The name of the key.
+        #[arg(long, default_value = "admin", value_name = "NAME")]
+        key_name: String,
+    },
     /// List waiting and running sessions, by tenant and class.
     Queue,
     /// List workers, the newest first.
@@ -100,6 +111,7 @@ impl State {
 
 pub(crate) async fn run(client: &Client, output: &Output, arguments: AdminArgs) -> Result<Exit> {
     match arguments.command {
+        Command::Init { tenant, key_name } => init::run(client, output, &tenant, &key_name).await?,
         Command::Queue => {
             let text = ListText { to_json: queue_json, table: &queue_table, none: "no session has work" };
             output.list(&queue(client).await?, &text)?;

@@ -38,7 +38,7 @@ enum KeyCommand {
         /// A name that says who or what uses it.
         name: String,
         /// What it may do: an admin manages keys, secrets and settings, a member works in sessions and projects, a viewer only reads.
-        #[arg(long, value_enum, default_value = "admin")]
+        #[arg(long, value_enum)]
         role: Role,
     },
     /// List the keys by name.
@@ -108,7 +108,7 @@ pub(crate) async fn run(connection: &Connection, output: &Output, arguments: Key
             keys.sort_by(|one, other| {
                 (&one.name, one.created_at_ms).cmp(&(&other.name, other.created_at_ms))
             });
-            let none = "no keys; `flotilla key create NAME` creates one";
+            let none = "no keys; `flotilla key create NAME --role ROLE` creates one";
             output.list(&keys, &ListText { to_json, table: &table, none })?;
         }
         KeyCommand::Revoke { prefix } => {

@@ -187,7 +187,7 @@ async fn other_lines(output: &Output) {
         "admin kill s",
         "tenant ls",
         "tenant delete a --confirm a",
-        "key create ci --tenant a",
+        "key create ci --role admin --tenant a",
         "key ls --tenant a",
         "key revoke flo_1 --tenant a",
         "config get",

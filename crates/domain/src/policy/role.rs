@@ -1,10 +1,9 @@
 //! What a tenant's API key may do.
 
 /// The role of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Everything in the tenant, its keys, secrets and settings included.
-    #[default]
     Admin,
     /// Sessions and projects, but neither keys nor secrets nor settings.
     Member,

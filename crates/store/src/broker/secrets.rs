@@ -2,7 +2,7 @@
 
 use super::{BrokerStore, keys::lock_key};
 use crate::{
-    Tx,
+    Actor, Tx,
     column::{signed, timestamp, unsigned},
     error::{Entity, Error},
     tenant::secrets::Secret,
@@ -80,7 +80,9 @@ impl BrokerStore {
         value: &SecretVersion,
         by: &str,
     ) -> Result<Option<Secret>, Error> {
+        let actor = Actor { name: by.to_owned(), key: String::new() };
         let mut tx = self.0.begin(tenant).await?;
+        actor.act_in(&mut tx).await?;
         // Orders the changes of the tenant, so that together they do not store too many secrets.
         let created_at = sqlx::query_scalar::<_, time::OffsetDateTime>(
             "select now()::timestamptz(3) from secret_counter where tenant_id = $1 for update",

@@ -2,6 +2,7 @@
 
 use crate::{
     Page, Store,
+    audit::AuditNote,
     column::{parse_id, timestamp, unsigned},
     error::Error,
     phase::{self, IDLE, QUARANTINED, RUNNABLE, RUNNING, WAITING},
@@ -273,13 +274,17 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn ask_drain(&self, worker: &str, drain: bool) -> Result<u64, Error> {
+        let mut tx = self.begin_system().await?;
         let result = sqlx::query(
             "update worker set drain_asked = $2 where (name = $1 or incarnation::text = $1) and lease_runs(lease_until)",
         )
         .bind(worker)
         .bind(drain)
-        .execute(&self.system)
+        .execute(&mut *tx)
         .await?;
+        let action = if drain { "worker.drain" } else { "worker.undrain" };
+        self.note(&mut tx, AuditNote { tenant: None, action, object: worker }).await?;
+        tx.commit().await?;
         Ok(result.rows_affected())
     }
 }

@@ -15,7 +15,7 @@ impl Store {
     /// # Errors
     /// `NotFound`: there is no such tenant, or it is deleted already. `Db`: repeat the call to find out.
     pub async fn delete_tenant(&self, tenant: TenantId) -> Result<(), Error> {
-        let mut tx = self.system.begin().await?;
+        let mut tx = self.begin_system().await?;
         // Names have no colon, so no other tenant can have this one.
         let marked = sqlx::query(
             "update tenant set deleted_at = now(), name = 'deleted:' || id where id = $1 and deleted_at is null",

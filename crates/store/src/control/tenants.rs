@@ -37,6 +37,8 @@ pub struct KeyOwner {
     pub tenant: Tenant,
     /// The name of the key.
     pub name: String,
+    /// Its public first part.
+    pub prefix: String,
     /// What the key may do.
     pub role: Role,
 }
@@ -48,14 +50,19 @@ impl Store {
     /// `Db`.
     pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<KeyOwner>, Error> {
         let sql = format!(
-            "select {TENANT_COLUMNS}, key_name, role from tenant join (
-               select tenant_id, name as key_name, role from api_key where secret_sha256 = $1 and revoked_at is null) k on k.tenant_id = id
+            "select {TENANT_COLUMNS}, key_name, prefix, role from tenant join (
+               select tenant_id, name as key_name, prefix, role from api_key where secret_sha256 = $1 and revoked_at is null) k on k.tenant_id = id
               where deleted_at is null"
         );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(secret_sha256).fetch_optional(&self.system).await?;
         let owner = |row: &sqlx::postgres::PgRow| {
             let (tenant, name) = (tenants::from_row(row)?, row.try_get("key_name")?);
-            Ok::<_, sqlx::Error>(KeyOwner { tenant, name, role: keys::role(row)? })
+            Ok::<_, sqlx::Error>(KeyOwner {
+                tenant,
+                name,
+                prefix: row.try_get("prefix")?,
+                role: keys::role(row)?,
+            })
         };
         Ok(row.as_ref().map(owner).transpose()?)
     }
@@ -84,13 +91,16 @@ impl Store {
             "insert into tenant (id, name, running_max) values ($1, $2, $3)
              on conflict (name) do update set name = excluded.name returning {TENANT_COLUMNS}"
         );
+        let mut tx = self.begin_system().await?;
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(id.0)
             .bind(name)
             .bind(i32::try_from(limits::TENANT_RUNNING_MAX).unwrap_or(i32::MAX))
-            .fetch_one(&self.system)
+            .fetch_one(&mut *tx)
             .await?;
-        Ok(tenants::from_row(&row)?)
+        let tenant = tenants::from_row(&row)?;
+        tx.commit().await?;
+        Ok(tenant)
     }
 
     /// Lists tenants by name; the cursor is the last name.
@@ -123,6 +133,7 @@ impl Store {
                     stored_bytes_max = coalesce($8, stored_bytes_max)
               where id = $1 and deleted_at is null returning {TENANT_COLUMNS}"
         );
+        let mut tx = self.begin_system().await?;
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
             .bind(number(patch.running_max))
@@ -132,9 +143,11 @@ impl Store {
             .bind(quota.sessions.map(signed))
             .bind(quota.projects.map(signed))
             .bind(quota.stored_bytes.map(signed))
-            .fetch_optional(&self.system)
+            .fetch_optional(&mut *tx)
             .await?
             .ok_or(Error::NotFound(Entity::Tenant))?;
-        Ok(tenants::from_row(&row)?)
+        let tenant = tenants::from_row(&row)?;
+        tx.commit().await?;
+        Ok(tenant)
     }
 }

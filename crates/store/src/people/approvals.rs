@@ -2,6 +2,7 @@
 
 use crate::{
     Page, Store, Tx,
+    audit::AuditNote,
     column::{parse_id, timestamp},
     error::Error,
 };
@@ -9,12 +10,16 @@ use domain::{
     conversation::request::Id,
     ids::{PermissionId, ProjectId, SessionId, TenantId, Timestamp},
     policy::permission::{Rule, Rules, Scope},
+    text::head,
 };
 use sqlx::{
     Row as _,
     postgres::PgRow,
     types::{Json, time::OffsetDateTime},
 };
+
+/// Bytes of the patterns of an answer that the audit keeps; the approval itself has all of them.
+const OBJECT_BYTES_MAX: usize = 1_000;
 
 /// One pattern that an answer "always" allows beyond its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +83,15 @@ impl Store {
         let delete = sqlx::query("delete from approval where tenant_id = $1 and request_id = $2")
             .bind(tenant.0)
             .bind(request.as_str());
-        Ok(self.statements(tenant).await?.run(delete).await? > 0)
+        let mut tx = self.begin(tenant).await?;
+        let deleted = delete.execute(&mut *tx).await?.rows_affected();
+        if deleted > 0 {
+            let note =
+                AuditNote { tenant: Some(tenant), action: "approval.delete", object: request.as_str() };
+            self.note(&mut tx, note).await?;
+        }
+        tx.commit().await?;
+        Ok(deleted > 0)
     }
 }
 
@@ -103,6 +116,24 @@ pub(crate) struct NewApproval<'a> {
     pub(crate) scope: Scope,
     pub(crate) permission: &'a str,
     pub(crate) patterns: &'a [String],
+}
+
+impl NewApproval<'_> {
+    /// What the audit says about it.
+    pub(crate) fn object(&self) -> String {
+        let Self { session, request, scope, permission, patterns, .. } = self;
+        let reach = match scope {
+            Scope::Session => "session",
+            Scope::Project => "project",
+            Scope::Tenant => "tenant",
+        };
+        let object = format!(
+            "{} in {session} for the {reach}: {permission} {}",
+            request.as_str(),
+            patterns.join(", ")
+        );
+        head(&object, OBJECT_BYTES_MAX).to_owned()
+    }
 }
 
 /// Stores an answer "always".

@@ -2,6 +2,7 @@
 
 use crate::{
     Store, Tx,
+    audit::AuditNote,
     column::{parse_id, timestamp},
     error::{Entity, Error},
 };
@@ -261,6 +262,9 @@ impl Store {
             .ok_or(Error::NotFound(Entity::ProposedEnvironment))?;
         let decided = from_row(&row)?;
         remove_oldest(&mut tx, tenant, project, Some(is_allowed)).await?;
+        let action = if is_allowed { "environment.allow" } else { "environment.deny" };
+        let object = format!("{digest} in {project}");
+        self.note(&mut tx, AuditNote { tenant: Some(tenant), action, object: &object }).await?;
         tx.commit().await?;
         Ok(decided)
     }

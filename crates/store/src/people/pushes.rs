@@ -2,6 +2,7 @@
 
 use crate::{
     Store, Tx,
+    audit::AuditNote,
     column::signed,
     error::Error,
     log::{
@@ -52,7 +53,11 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let run = control_row::lock(&mut tx, tenant, session).await?;
         let scope = Scope { tenant, session, epoch: run.epoch, at };
+        let object = format!("{session} {} {} {}", receipt.url, receipt.branch, receipt.commit);
+        self.note(&mut tx, AuditNote { tenant: Some(tenant), action: "session.push", object: &object })
+            .await?;
         if is_repeated(&mut tx, &scope, &run, &receipt).await? {
+            tx.commit().await?;
             return Ok(vec![]);
         }
         let mut events = vec![Event::SessionPushed { receipt: Box::new(receipt), by }];

@@ -2,6 +2,7 @@
 
 use crate::{
     Page, Store, Tx,
+    audit::AuditNote,
     column::{parse_id, timestamp},
     error::{Entity, Error},
     log::{
@@ -241,6 +242,12 @@ impl Store {
             let (session, scope) = (&session, *scope);
             let approval = NewApproval { session, request: id, by, scope, permission, patterns: always };
             approvals::insert(&mut tx, tenant, &approval).await?;
+            let object = approval.object();
+            self.note(
+                &mut tx,
+                AuditNote { tenant: Some(tenant), action: "approval.create", object: &object },
+            )
+            .await?;
         }
         let input = NewInput::new(Kind::Reply, id.as_str());
         Mailbox { tenant, session: &session, run: &run }.put(&mut tx, input).await?;

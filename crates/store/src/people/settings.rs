@@ -72,9 +72,11 @@ impl Store {
         .bind(project.map_or("", ProjectId::as_str))
         .bind(document)
         .bind(by);
-        let row = self.statements(tenant).await?.fetch_optional(insert).await?;
-        let row = row.ok_or(Error::NotFound(Entity::Project))?;
-        from_row(&row)
+        let mut tx = self.begin(tenant).await?;
+        let row = insert.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?;
+        let stored = from_row(&row)?;
+        tx.commit().await?;
+        Ok(stored)
     }
 
     /// Deletes the settings of the tenant or of one of its projects. Returns whether they existed.
@@ -89,7 +91,10 @@ impl Store {
         let delete = sqlx::query("delete from settings where tenant_id = $1 and project_id = $2")
             .bind(tenant.0)
             .bind(project.map_or("", ProjectId::as_str));
-        Ok(self.statements(tenant).await?.run(delete).await? > 0)
+        let mut tx = self.begin(tenant).await?;
+        let deleted = delete.execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok(deleted > 0)
     }
 
     /// Returns the settings of the tenant, then those of the project; either may be missing.

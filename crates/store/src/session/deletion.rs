@@ -4,6 +4,7 @@
 
 use crate::{
     Store, Tx,
+    audit::AuditNote,
     column::{milliseconds, parse_id, signed, timestamp, unsigned},
     control::{
         candidate::SessionRef,
@@ -108,6 +109,8 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let call = lock_all(&mut tx, tenant, id).await?;
         let deletion = delete(&mut tx, tenant, id, call).await?;
+        self.note(&mut tx, AuditNote { tenant: Some(tenant), action: "session.delete", object: id.as_str() })
+            .await?;
         tx.commit().await?;
         Ok(deletion)
     }

@@ -63,8 +63,10 @@ impl Store {
         .bind(secret_sha256)
         .bind(name)
         .bind(role.as_str());
-        let row = self.statements(tenant).await?.fetch_one(insert).await?;
-        Ok(from_row(&row)?)
+        let mut tx = self.begin(tenant).await?;
+        let key = from_row(&insert.fetch_one(&mut *tx).await?)?;
+        tx.commit().await?;
+        Ok(key)
     }
 
     /// Lists keys by prefix; the cursor is the last prefix.
@@ -93,7 +95,10 @@ impl Store {
         )
         .bind(tenant.0)
         .bind(prefix);
-        let changed = self.statements(tenant).await?.run(update).await?;
-        if changed == 0 { Err(Error::NotFound(Entity::Key)) } else { Ok(()) }
+        let mut tx = self.begin(tenant).await?;
+        if update.execute(&mut *tx).await?.rows_affected() == 0 {
+            return Err(Error::NotFound(Entity::Key));
+        }
+        Ok(tx.commit().await?)
     }
 }

@@ -84,6 +84,26 @@ fn from_row(row: &PgRow) -> Result<Project, Error> {
     })
 }
 
+/// The projects that a caller may delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletable {
+    /// Those without settings and secrets of their own.
+    Unconfigured,
+    /// All of them.
+    All,
+}
+
+/// What became of the deletion of a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectDeletion {
+    /// It is gone.
+    Deleted,
+    /// It still has sessions; nothing changed.
+    HasSessions,
+    /// It has settings or secrets, and the caller may not delete those; nothing changed.
+    IsConfigured,
+}
+
 impl Store {
     /// Creates a project, or returns the existing one with that name. An existing project without files gets the source.
     ///
@@ -97,7 +117,7 @@ impl Store {
         name: &str,
         source: &Source,
     ) -> Result<ProjectCreation, Error> {
-        let mut statements = self.statements(tenant).await?;
+        let mut tx = self.begin(tenant).await?;
         // Another call may create the project with the same id at this moment: the conflict can be with any constraint.
         let sql = format!(
             "insert into project (tenant_id, id, name, source)
@@ -106,7 +126,7 @@ impl Store {
              on conflict do nothing returning {COLUMNS}"
         );
         let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(name);
-        let inserted = insert.bind(Json(source)).fetch_optional(&mut *statements).await?;
+        let inserted = insert.bind(Json(source)).fetch_optional(&mut *tx).await?;
         let is_new = inserted.is_some();
         let row = match inserted {
             Some(row) => row,
@@ -117,11 +137,12 @@ impl Store {
                 );
                 let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name);
                 let update = update.bind(Json(source)).bind(Json(Source::default()));
-                update.fetch_optional(&mut *statements).await?.ok_or(Error::NotFound(Entity::Project))?
+                update.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?
             }
         };
-        statements.end();
-        Ok(ProjectCreation { project: from_row(&row)?, is_new })
+        let project = from_row(&row)?;
+        tx.commit().await?;
+        Ok(ProjectCreation { project, is_new })
     }
 
     /// Returns one project.
@@ -190,8 +211,11 @@ impl Store {
             "update project set source = $3, updated_at = now() where tenant_id = $1 and id = $2 returning {COLUMNS}"
         );
         let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(Json(source));
-        let row = self.statements(tenant).await?.fetch_optional(update).await?;
-        from_row(&row.ok_or(Error::NotFound(Entity::Project))?)
+        let mut tx = self.begin(tenant).await?;
+        let row = update.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?;
+        let project = from_row(&row)?;
+        tx.commit().await?;
+        Ok(project)
     }
 
     /// Returns the project of this name, else the one that has a worktree with this directory, else the one that has this place.
@@ -310,11 +334,16 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a project with its settings and places. False if it still has sessions: then nothing is deleted.
+    /// Deletes a project with its settings, secrets and places, unless it is not `deletable` or still has sessions.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
-    pub async fn delete_project(&self, tenant: TenantId, id: &ProjectId) -> Result<bool, Error> {
+    pub async fn delete_project(
+        &self,
+        tenant: TenantId,
+        id: &ProjectId,
+        deletable: Deletable,
+    ) -> Result<ProjectDeletion, Error> {
         let mut tx = self.begin(tenant).await?;
         // A new session takes a weaker lock of this row, so none is created until the end.
         sqlx::query("select 1 from project where tenant_id = $1 and id = $2 for update")
@@ -328,7 +357,16 @@ impl Store {
             "select 1 from session where tenant_id = $1 and project_id = $2 order by updated_at desc limit 1",
         );
         if session.bind(tenant.0).bind(id.as_str()).fetch_optional(&mut *tx).await?.is_some() {
-            return Ok(false);
+            return Ok(ProjectDeletion::HasSessions);
+        }
+        if deletable == Deletable::Unconfigured {
+            let configured = sqlx::query(
+                "select 1 from settings where tenant_id = $1 and project_id = $2
+                 union all select 1 from secret where tenant_id = $1 and project_id = $2 limit 1",
+            );
+            if configured.bind(tenant.0).bind(id.as_str()).fetch_optional(&mut *tx).await?.is_some() {
+                return Ok(ProjectDeletion::IsConfigured);
+            }
         }
         for deletion in [
             "delete from settings where tenant_id = $1 and project_id = $2",
@@ -337,7 +375,7 @@ impl Store {
             sqlx::query(deletion).bind(tenant.0).bind(id.as_str()).execute(&mut *tx).await?;
         }
         tx.commit().await?;
-        Ok(true)
+        Ok(ProjectDeletion::Deleted)
     }
 
     /// Lists projects by name; the cursor is the last name.

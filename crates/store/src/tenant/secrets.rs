@@ -121,8 +121,10 @@ impl Store {
         .bind(tenant.0)
         .bind(address.scope())
         .bind(address.name.as_str());
-        let row = self.statements(tenant).await?.fetch_optional(delete).await?;
-        let row = row.ok_or(Error::NotFound(Entity::Secret))?;
-        Ok(unsigned(row.try_get("version")?))
+        let mut tx = self.begin(tenant).await?;
+        let row = delete.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Secret))?;
+        let version = unsigned(row.try_get("version")?);
+        tx.commit().await?;
+        Ok(version)
     }
 }

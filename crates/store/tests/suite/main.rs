@@ -1,6 +1,7 @@
 //! The store on a real Postgres: every function, and what it must not do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod audit;
 mod connection;
 mod control;
 mod family;

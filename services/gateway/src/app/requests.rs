@@ -13,6 +13,7 @@ use domain::{
     conversation::request::{Answer, Id},
     ids::{EventId, PermissionId, QuestionId, SessionId},
     limits,
+    policy::permission::Scope as Reach,
     text::without_nul,
 };
 use store::{
@@ -114,20 +115,29 @@ fn check_length(bytes: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stores a person's answer to a request, and wakes the session.
+/// Stores a person's answer to a request, and wakes the session. An answer that reaches beyond its session is an admin's: it binds the sessions of others.
 ///
 /// # Errors
-/// `permission_not_found`, `question_not_found`, `already_resolved`, `store_unavailable`.
+/// `scope_missing`, `permission_not_found`, `question_not_found`, `already_resolved`, `store_unavailable`.
 pub(crate) async fn answer(
     gateway: &Gateway,
     principal: &Principal,
     id: &Id,
     answer: &Answer,
 ) -> Result<(), Error> {
-    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let scope = match answer {
+        Answer::Always { scope: Reach::Project | Reach::Tenant } => Scope::Manage,
+        Answer::Always { scope: Reach::Session }
+        | Answer::Once
+        | Answer::Reject { .. }
+        | Answer::Labels { .. }
+        | Answer::Expired => Scope::Write,
+    };
+    let (state, account) = (&gateway.state, principal.account(scope)?);
     let (tenant, event) = (account.tenant, state.id(EventId::make));
     let answered = state
         .store
+        .acting(principal.actor())
         .answer_request(tenant, id, NewAnswer { answer, by: principal.name(), epoch: None }, &event, now())
         .await;
     match answered.map_err(Error::from) {
@@ -201,12 +211,17 @@ pub(crate) async fn list_approvals(
 /// Revokes an "always" answer.
 ///
 /// # Errors
-/// `approval_not_found`, `store_unavailable`.
+/// `scope_missing`, `approval_not_found`, `store_unavailable`.
 pub(crate) async fn delete_approval(
     gateway: &Gateway,
     principal: &Principal,
     request: &PermissionId,
 ) -> Result<(), Error> {
-    let deleted = gateway.state.store.delete_approval(principal.tenant(Scope::Write)?, request).await?;
+    let deleted = gateway
+        .state
+        .store
+        .acting(principal.actor())
+        .delete_approval(principal.tenant(Scope::Manage)?, request)
+        .await?;
     if deleted { Ok(()) } else { Err(Error::NotFound(Entity::Approval)) }
 }

@@ -123,7 +123,7 @@ pub(crate) async fn delete(
 ) -> Result<(), Error> {
     let tenant = principal.tenant(Scope::Manage)?;
     let address = target.check(&gateway.state, tenant).await?;
-    let version = gateway.state.store.delete_secret(tenant, &address).await?;
+    let version = gateway.state.store.acting(principal.actor()).delete_secret(tenant, &address).await?;
     tracing::info!(
         target: AUDIT,
         {

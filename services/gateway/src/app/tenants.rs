@@ -1,4 +1,4 @@
-//! Tenants and their API keys.
+//! Tenants, their API keys, and the audit.
 
 use crate::{
     app::ground::{
@@ -19,6 +19,7 @@ use domain::{
     },
 };
 use store::{
+    audit::{AuditEntry, AuditScope},
     control::{retention::Retention, tenants::TenantPatch},
     tenant::{keys::Key, tenants::Tenant},
 };
@@ -49,7 +50,12 @@ pub(crate) async fn create(gateway: &Gateway, principal: &Principal, name: &str)
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(Invalid::Name.because("a tenant name can have only letters, digits and dashes"));
     }
-    Ok(gateway.state.store.create_tenant(TenantId(uuid::Uuid::now_v7()), &name).await?)
+    Ok(gateway
+        .state
+        .store
+        .acting(principal.actor())
+        .create_tenant(TenantId(uuid::Uuid::now_v7()), &name)
+        .await?)
 }
 
 /// Changes the limits of a tenant.
@@ -74,6 +80,7 @@ pub(crate) async fn update(
     }
     let tenant = state
         .store
+        .acting(principal.actor())
         .update_tenant(id, TenantPatch { running_max, weight, retention, quota: change.quota })
         .await?;
     gateway.forget_keys();
@@ -103,7 +110,7 @@ pub(crate) async fn delete(
         let message = "this is not the name of the tenant; repeat the name to delete the tenant";
         return Err(Invalid::TenantName.because(message));
     }
-    let deleted = gateway.state.store.delete_tenant(tenant.id).await;
+    let deleted = gateway.state.store.acting(principal.actor()).delete_tenant(tenant.id).await;
     // Also if the outcome is in doubt.
     gateway.forget_keys();
     deleted?;
@@ -166,6 +173,26 @@ pub(crate) async fn list_usage(
     Ok(List { entries: vec![entry(found)], next: None })
 }
 
+/// Lists lines, the newest first. `tenant` names a tenant; the operator may leave it out. See [`managed_tenant`].
+///
+/// # Errors
+/// `scope_missing`, `tenant_missing`, `tenant_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list_audit(
+    gateway: &Gateway,
+    principal: &Principal,
+    tenant: &str,
+    page: PageRequest,
+) -> Result<List<AuditEntry>, Error> {
+    let scope = if principal.has(Scope::Operate) && tenant.is_empty() {
+        AuditScope::Deployment
+    } else {
+        AuditScope::Tenant(managed_tenant(gateway, principal, tenant, Scope::Manage).await?)
+    };
+    let page = page.check(|cursor| cursor.parse::<i64>().is_ok())?;
+    let entries = gateway.state.store.list_audit(scope, &page).await?;
+    Ok(List::of(&page, entries, |entry| entry.seq.to_string()))
+}
+
 /// A new key with its secret, which only its creator ever sees.
 pub(crate) struct IssuedKey {
     pub(crate) key: Key,
@@ -185,7 +212,12 @@ pub(crate) async fn create_key(
 ) -> Result<IssuedKey, Error> {
     let tenant = managed_tenant(gateway, principal, tenant, Scope::Manage).await?;
     let (new, name) = (NewKey::make(), checks::name(name)?);
-    let key = gateway.state.store.create_key(tenant, &new.prefix, &new.sha256, &name, role).await?;
+    let key = gateway
+        .state
+        .store
+        .acting(principal.actor())
+        .create_key(tenant, &new.prefix, &new.sha256, &name, role)
+        .await?;
     Ok(IssuedKey { key, secret: new.secret })
 }
 
@@ -199,7 +231,7 @@ pub(crate) async fn list_keys(
     tenant: &str,
     page: PageRequest,
 ) -> Result<List<Key>, Error> {
-    let tenant = managed_tenant(gateway, principal, tenant, Scope::Read).await?;
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Manage).await?;
     let page = page.check(is_text)?;
     let keys = gateway.state.store.list_keys(tenant, &page).await?;
     Ok(List::of(&page, keys, |key| key.prefix.clone()))
@@ -219,7 +251,8 @@ pub(crate) async fn revoke_key(
     if !is_text(prefix) {
         return Err(Error::NotFound(Entity::Key));
     }
-    let revoked = gateway.state.store.revoke_key(tenant, prefix).await.map_err(Error::from);
+    let revoked =
+        gateway.state.store.acting(principal.actor()).revoke_key(tenant, prefix).await.map_err(Error::from);
     // Also if the outcome is in doubt.
     gateway.forget_keys();
     match revoked {

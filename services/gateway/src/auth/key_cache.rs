@@ -75,7 +75,7 @@ mod tests {
             quota: TenantQuota::default(),
             created_at: Timestamp(0),
         };
-        KeyOwner { tenant, name: name.to_owned(), role: Role::Admin }
+        KeyOwner { tenant, name: name.to_owned(), prefix: "flk_test".to_owned(), role: Role::Admin }
     }
 
     #[test]

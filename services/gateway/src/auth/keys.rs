@@ -6,6 +6,7 @@ use super::{
     key_cache::KeyCache,
     live_keys::LiveKeys,
     principal::{Account, Principal},
+    refused_keys::RefusedKeys,
 };
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid};
 use bus::queue::Share;
@@ -35,13 +36,21 @@ pub(crate) struct Keys {
     attempts: Arc<Attempts>,
     cache: Arc<KeyCache>,
     live: Arc<LiveKeys>,
+    refused: Arc<RefusedKeys>,
 }
 
 impl Keys {
     /// The keys in the store, and the operator's key if one is configured.
     pub(crate) fn new(store: Store, operator_key: Option<&str>) -> Self {
         let operator_sha256 = operator_key.map(|key| Sha256::digest(key).into());
-        Self { store, operator_sha256, attempts: Arc::default(), cache: Arc::default(), live: Arc::default() }
+        Self {
+            store,
+            operator_sha256,
+            attempts: Arc::default(),
+            cache: Arc::default(),
+            live: Arc::default(),
+            refused: Arc::default(),
+        }
     }
 
     /// Finds the principal that acts for a tenant.
@@ -63,20 +72,27 @@ impl Keys {
             let id = named.parse().map_err(|_| Invalid::Tenant.because("the tenant's id must be a UUID"))?;
             return Ok(Principal::operator_for(account(&self.store.get_tenant(id).await?)));
         }
-        let Some(KeyOwner { tenant, name, role }) = self.find(&attempt.sha256).await? else {
+        let Some(owner) = self.find(&attempt.sha256).await? else {
             self.attempts.failed(&attempt, Instant::now());
+            self.refused.note(key);
             return Err(Error::KeyUnknown);
         };
         self.attempts.succeeded(&attempt);
-        if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
+        if named.is_some_and(|named| named.parse() != Ok(owner.tenant.id)) {
             return Err(Error::NotFound(Entity::Tenant));
         }
-        Ok(Principal::of_tenant(name, attempt.sha256, role, account(&tenant)))
+        let account = account(&owner.tenant);
+        Ok(Principal::of_tenant(owner, attempt.sha256, account))
     }
 
     /// The keys that have open streams.
     pub(crate) fn live(&self) -> &Arc<LiveKeys> {
         &self.live
+    }
+
+    /// The unknown keys that were refused.
+    pub(crate) fn refused(&self) -> &Arc<RefusedKeys> {
+        &self.refused
     }
 
     /// Looks all keys up again, after a change of a key or of a tenant's limits.
@@ -110,6 +126,7 @@ impl Keys {
         // A known tenant key does not count as a guess at the operator's key.
         if !self.attempts.knows(&attempt) {
             self.attempts.failed(&attempt, Instant::now());
+            self.refused.note(credentials.key);
         }
         Err(Error::OperatorOnly("only the operator's key allows this"))
     }

@@ -8,11 +8,8 @@ use crate::ground::{
     scope::{Scope, Scopes},
 };
 use bus::queue::Share;
-use domain::{
-    ids::TenantId,
-    policy::{quota::TenantQuota, role::Role},
-    text::hex,
-};
+use domain::{ids::TenantId, policy::quota::TenantQuota, text::hex};
+use store::{Actor, control::tenants::KeyOwner};
 
 /// The name of the operator in logs and responses.
 const OPERATOR: &str = "operator";
@@ -24,6 +21,8 @@ const READER_BYTES: usize = 8;
 pub(crate) struct Principal {
     /// The name of the key; `operator` for the operator's.
     name: String,
+    /// The public first part of the key; empty for the operator's.
+    key_prefix: String,
     /// `None` for the operator's.
     key: Option<KeySha256>,
     reader: String,
@@ -43,9 +42,11 @@ pub(crate) struct Account {
 
 impl Principal {
     /// The owner of a tenant's key.
-    pub(super) fn of_tenant(name: String, key: KeySha256, role: Role, account: Account) -> Self {
+    pub(super) fn of_tenant(owner: KeyOwner, key: KeySha256, account: Account) -> Self {
+        let KeyOwner { name, prefix, role, .. } = owner;
         let reader = hex(&key[..READER_BYTES]);
-        Self { name, key: Some(key), reader, account: Some(account), scopes: Scopes::of(role) }
+        let (key, account) = (Some(key), Some(account));
+        Self { name, key_prefix: prefix, key, reader, account, scopes: Scopes::of(role) }
     }
 
     /// The operator, acting for a tenant.
@@ -58,6 +59,7 @@ impl Principal {
     pub(super) fn operator() -> Self {
         Self {
             name: OPERATOR.to_owned(),
+            key_prefix: String::new(),
             key: None,
             reader: OPERATOR.to_owned(),
             account: None,
@@ -68,6 +70,11 @@ impl Principal {
     /// The name of its key.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Itself, as the audit names it.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor { name: self.name.clone(), key: self.key_prefix.clone() }
     }
 
     /// The name under which notices reach the clients with its key. Names of keys are not unique.
@@ -120,13 +127,30 @@ impl Principal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::{ids::Timestamp, policy::role::Role};
+    use store::{control::retention::Retention, tenant::tenants::Tenant};
 
     #[test]
     fn a_principal_gets_a_tenant_only_within_its_scopes() {
         let share = Share { running_max: 1, weight: 1 };
         let tenant = TenantId(uuid::Uuid::nil());
         let account = Account { tenant, share, quota: TenantQuota::default() };
-        let tenant = Principal::of_tenant("ci".to_owned(), [0; 32], Role::Admin, account);
+        let owner = KeyOwner {
+            tenant: Tenant {
+                id: tenant,
+                name: "acme".to_owned(),
+                running_max: 1,
+                weight: 1,
+                retention: Retention::default(),
+                quota: TenantQuota::default(),
+                created_at: Timestamp(0),
+            },
+            name: "ci".to_owned(),
+            prefix: "flk_test".to_owned(),
+            role: Role::Admin,
+        };
+        let tenant = Principal::of_tenant(owner, [0; 32], account);
+        assert_eq!(tenant.actor(), Actor { name: "ci".to_owned(), key: "flk_test".to_owned() });
         assert_eq!(tenant.account(Scope::Write), Ok(account));
         assert_eq!(
             tenant.require(Scope::Operate).map_err(|error| error.code().to_owned()),

@@ -67,6 +67,7 @@ mistakes! {
     TerminalNamedTwice = "pty_named_twice",
     RetriesTooMany = "retries_too_many",
     Revision = "revision_invalid",
+    Role = "role_missing",
     Rule = "rule_invalid",
     RulesTooMany = "rules_too_many",
     Schema = "schema_invalid",

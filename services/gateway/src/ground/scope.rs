@@ -9,19 +9,31 @@ pub(crate) enum Scope {
     Read,
     /// Changing a tenant's data, and starting work in it.
     Write,
-    /// Managing a tenant's keys, secrets and settings.
+    /// Managing a tenant's keys, secrets and settings, and what binds all its people.
     Manage,
     /// Managing tenants and the fleet.
     Operate,
 }
 
 impl Scope {
+    /// Its name in the description of the API.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Manage => "manage",
+            Self::Operate => "operate",
+        }
+    }
+
     /// What a key without the scope cannot do.
     pub(crate) fn lack(self) -> &'static str {
         match self {
             Self::Read => "cannot read this",
             Self::Write => "may only read",
-            Self::Manage => "may manage neither keys nor secrets nor settings",
+            Self::Manage => {
+                "manages neither keys nor secrets nor settings, nor what binds all people of the tenant"
+            }
             Self::Operate => "is not the operator's",
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     convert,
-    service::Service,
+    service::{Service, principal},
     status::{id, respond, to_status},
 };
 use crate::{
@@ -20,7 +20,7 @@ impl AdminService for Service {
         &self,
         request: Request<v1::ListQueueRequest>,
     ) -> Result<Response<v1::ListQueueResponse>, Status> {
-        let principal = self.operator(&request)?;
+        let principal = principal(&request)?;
         let page = convert::page(request.into_inner().page);
         respond(operator::list_queue(&self.0, &principal, page).await, |list| v1::ListQueueResponse {
             lines: list.entries.into_iter().map(line).collect(),
@@ -32,7 +32,7 @@ impl AdminService for Service {
         &self,
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
-        let principal = self.operator(&request)?;
+        let principal = principal(&request)?;
         let page = convert::page(request.into_inner().page);
         respond(operator::list_workers(&self.0, &principal, page).await, |workers| v1::ListWorkersResponse {
             workers: workers.into_iter().map(worker).collect(),
@@ -43,7 +43,7 @@ impl AdminService for Service {
         &self,
         request: Request<v1::ListControlRequest>,
     ) -> Result<Response<v1::ListControlResponse>, Status> {
-        let principal = self.operator(&request)?;
+        let principal = principal(&request)?;
         let phase = match request.get_ref().state() {
             v1::SessionState::Queued => Phase::Runnable,
             v1::SessionState::Running => Phase::Running,
@@ -64,7 +64,7 @@ impl AdminService for Service {
         &self,
         request: Request<v1::DrainWorkerRequest>,
     ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
-        let principal = self.operator(&request)?;
+        let principal = principal(&request)?;
         let request = request.get_ref();
         let draining = if request.undo { Draining::Stop } else { Draining::Start };
         respond(operator::drain_worker(&self.0, &principal, &request.worker, draining).await, |count| {
@@ -76,7 +76,7 @@ impl AdminService for Service {
         &self,
         request: Request<v1::ReleaseSessionRequest>,
     ) -> Result<Response<v1::ReleaseSessionResponse>, Status> {
-        let principal = self.operator(&request)?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
         respond(operator::release_session(&self.0, &principal, &request.tenant_id, &session).await, |()| {
@@ -88,7 +88,7 @@ impl AdminService for Service {
         &self,
         request: Request<v1::KillSessionRequest>,
     ) -> Result<Response<v1::KillSessionResponse>, Status> {
-        let principal = self.operator(&request)?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
         let v1::KillSessionRequest { tenant_id, reason, .. } = request;

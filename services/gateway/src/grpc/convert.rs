@@ -331,11 +331,14 @@ pub(super) fn key(key: Key) -> v1::Key {
     }
 }
 
-pub(super) fn role(role: v1::KeyRole) -> Role {
+pub(super) fn role(role: v1::KeyRole) -> Result<Role, Status> {
     match role {
-        v1::KeyRole::Unspecified | v1::KeyRole::Admin => Role::Admin,
-        v1::KeyRole::Member => Role::Member,
-        v1::KeyRole::Viewer => Role::Viewer,
+        v1::KeyRole::Unspecified => {
+            Err(to_status(Invalid::Role.because("name the role of the key: ADMIN, MEMBER or VIEWER")))
+        }
+        v1::KeyRole::Admin => Ok(Role::Admin),
+        v1::KeyRole::Member => Ok(Role::Member),
+        v1::KeyRole::Viewer => Ok(Role::Viewer),
     }
 }
 

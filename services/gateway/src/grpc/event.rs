@@ -2,7 +2,7 @@
 // Continues in app::events::subscribe.
 
 use super::{
-    service::Service,
+    service::{Service, principal},
     status::{id, optional_id, to_status},
 };
 use crate::{
@@ -34,7 +34,7 @@ impl EventService for Service {
         &self,
         request: Request<v1::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let taken = TakenRoom::of(request.extensions());
         let request = request.into_inner();
         if request.tail_only && !request.cursor.is_empty() {
@@ -57,7 +57,7 @@ impl EventService for Service {
         &self,
         request: Request<v1::SubscribeAllRequest>,
     ) -> Result<Response<Self::SubscribeAllStream>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let taken = TakenRoom::of(request.extensions());
         let request = request.into_inner();
         let since = cursor::parse_tenant(&request.cursor).map_err(to_status)?;

@@ -2,7 +2,7 @@
 
 use super::{
     convert,
-    service::Service,
+    service::{Service, principal},
     status::{id, to_status},
 };
 use crate::{
@@ -18,7 +18,7 @@ impl MessageService for Service {
         &self,
         request: Request<v1::ListMessagesRequest>,
     ) -> Result<Response<v1::ListMessagesResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let taken = TakenRoom::of(request.extensions());
         self.0.take_page_room(&principal, &taken).await.map_err(to_status)?;
         let request = request.into_inner();
@@ -35,7 +35,7 @@ impl MessageService for Service {
         &self,
         request: Request<v1::GetMessageRequest>,
     ) -> Result<Response<v1::GetMessageResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let taken = TakenRoom::of(request.extensions());
         self.0.take_page_room(&principal, &taken).await.map_err(to_status)?;
         let request = request.into_inner();

@@ -2,7 +2,7 @@
 
 use super::{
     convert,
-    service::Service,
+    service::{Service, principal},
     status::{id, respond, to_status},
 };
 use crate::{
@@ -35,7 +35,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::CreateProjectRequest>,
     ) -> Result<Response<v1::CreateProjectResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let source = placed(request.source, request.place);
         let matching = if request.or_at_place { Match::Place } else { Match::Name };
@@ -49,7 +49,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::DeleteProjectRequest>,
     ) -> Result<Response<v1::DeleteProjectResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().project_id, Entity::Project)?;
         respond(manage::delete(&self.0, &principal, &id).await, |()| v1::DeleteProjectResponse {})
     }
@@ -58,7 +58,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::GetProjectRequest>,
     ) -> Result<Response<v1::GetProjectResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().project_id, Entity::Project)?;
         let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
         respond(uploaded::find(&self.0, &principal, &project.source).await, |uploaded| {
@@ -74,7 +74,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::SetProjectSourceRequest>,
     ) -> Result<Response<v1::SetProjectSourceResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let id = id(&request.project_id, Entity::Project)?;
         let source = placed(request.source, request.place);
@@ -87,7 +87,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::ListProjectsRequest>,
     ) -> Result<Response<v1::ListProjectsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let page = convert::page(request.into_inner().page);
         respond(manage::list(&self.0, &principal, page).await, |list| v1::ListProjectsResponse {
             projects: list.entries.into_iter().map(convert::project).collect(),
@@ -99,7 +99,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::CreateWorktreeRequest>,
     ) -> Result<Response<v1::CreateWorktreeResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::CreateWorktreeRequest { project_id, name } = request.into_inner();
         let id = id(&project_id, Entity::Project)?;
         let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
@@ -113,7 +113,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::ListWorktreesRequest>,
     ) -> Result<Response<v1::ListWorktreesResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().project_id, Entity::Project)?;
         let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
         respond(worktrees::list(&self.0, &principal, &project).await, |list| v1::ListWorktreesResponse {
@@ -125,7 +125,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::ResetWorktreeRequest>,
     ) -> Result<Response<v1::ResetWorktreeResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::ResetWorktreeRequest { project_id, directory } = request.into_inner();
         let id = id(&project_id, Entity::Project)?;
         let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
@@ -138,7 +138,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::RemoveWorktreeRequest>,
     ) -> Result<Response<v1::RemoveWorktreeResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::RemoveWorktreeRequest { project_id, directory } = request.into_inner();
         let id = id(&project_id, Entity::Project)?;
         let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
@@ -150,7 +150,7 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::FindBundleRequest>,
     ) -> Result<Response<v1::FindBundleResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::FindBundleRequest { commit, branch, may_be_shallow } = request.into_inner();
         let head = BundleHead { commit, branch, is_whole: !may_be_shallow };
         respond(bundles::find(&self.0, &principal, &head).await, |found| v1::FindBundleResponse {
@@ -162,7 +162,7 @@ impl ProjectService for Service {
         &self,
         request: Request<Streaming<v1::UploadBundleRequest>>,
     ) -> Result<Response<v1::UploadBundleResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let mut stream = request.into_inner();
         let invalid = |message: &str| to_status(Invalid::Bundle.because(message));
         let header = match stream.message().await?.and_then(|message| message.part) {

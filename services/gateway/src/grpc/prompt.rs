@@ -3,7 +3,7 @@
 
 use super::{
     convert_prompt,
-    service::Service,
+    service::{Service, principal},
     status::{id, respond},
 };
 use crate::{app::prompts::accept, ground::entity::Entity};
@@ -16,7 +16,7 @@ impl PromptService for Service {
         &self,
         request: Request<v1::AcceptPromptRequest>,
     ) -> Result<Response<v1::AcceptPromptResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
         let prompt = convert_prompt::prompt(request)?;

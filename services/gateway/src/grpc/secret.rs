@@ -2,7 +2,7 @@
 
 use super::{
     convert,
-    service::Service,
+    service::{Service, principal},
     status::{optional_id, respond},
 };
 use crate::{
@@ -36,7 +36,7 @@ impl SecretService for Service {
         &self,
         request: Request<v1::SetSecretRequest>,
     ) -> Result<Response<v1::SetSecretResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let mut request = request.into_inner();
         let value = SecretBytes::of(std::mem::take(&mut request.value));
         let target = target(&request.name, &request.project_id)?;
@@ -50,7 +50,7 @@ impl SecretService for Service {
         &self,
         request: Request<v1::ListSecretsRequest>,
     ) -> Result<Response<v1::ListSecretsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::ListSecretsRequest { project_id, page } = request.into_inner();
         let (project, page) = (optional_id(&project_id, Entity::Project)?, convert::page(page));
         respond(secrets::list(&self.0, &principal, project.as_ref(), page).await, |list| {
@@ -65,7 +65,7 @@ impl SecretService for Service {
         &self,
         request: Request<v1::DeleteSecretRequest>,
     ) -> Result<Response<v1::DeleteSecretResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::DeleteSecretRequest { name, project_id } = request.into_inner();
         let target = target(&name, &project_id)?;
         respond(secrets::delete(&self.0, &principal, target).await, |()| v1::DeleteSecretResponse {})

@@ -2,7 +2,7 @@
 
 use super::{
     convert,
-    service::Service,
+    service::{Service, principal},
     status::{id, optional_id, respond, to_status},
 };
 use crate::{
@@ -44,7 +44,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::CreateSessionRequest>,
     ) -> Result<Response<v1::CreateSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let (class, on_ask) = (convert::from_class(request.class()), convert::from_on_ask(request.on_ask()));
         let (model, rules) =
@@ -93,7 +93,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::GetSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().session_id, Entity::Session)?;
         respond(read::explain(&self.0, &principal, &id).await, |view| v1::GetSessionResponse {
             session: Some(convert::session_view(view)),
@@ -104,7 +104,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let project = optional_id::<ProjectId>(&request.project_id, Entity::Project)?;
         if let Some(project) = &project {
@@ -123,7 +123,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::UpdateSessionRequest>,
     ) -> Result<Response<v1::UpdateSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let id = id(&request.session_id, Entity::Session)?;
         let change = session_change(request)?;
@@ -136,7 +136,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::DeleteSessionRequest>,
     ) -> Result<Response<v1::DeleteSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().session_id, Entity::Session)?;
         respond(change::delete(&self.0, &principal, &id).await, |()| v1::DeleteSessionResponse {})
     }
@@ -145,7 +145,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::ListSessionChildrenRequest>,
     ) -> Result<Response<v1::ListSessionChildrenResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let parent = id(&request.session_id, Entity::Session)?;
         let page = convert::page(request.page);
@@ -161,7 +161,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::AbortSessionRequest>,
     ) -> Result<Response<v1::AbortSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().session_id, Entity::Session)?;
         respond(abort::abort(&self.0, &principal, &id).await, |outcome| v1::AbortSessionResponse {
             was_active: outcome == AbortOutcome::TurnAborted,
@@ -172,7 +172,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::GetSessionBudgetRequest>,
     ) -> Result<Response<v1::GetSessionBudgetResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().session_id, Entity::Session)?;
         respond(budget::get(&self.0, &principal, &id).await, |budget| v1::GetSessionBudgetResponse {
             budget: Some(convert::budget(budget)),
@@ -183,7 +183,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::SetSessionBudgetRequest>,
     ) -> Result<Response<v1::SetSessionBudgetResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.get_ref();
         let id = id(&request.session_id, Entity::Session)?;
         respond(budget::set(&self.0, &principal, &id, request.max_usd_picos).await, |budget| {
@@ -195,7 +195,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::GetSessionDiffRequest>,
     ) -> Result<Response<v1::GetSessionDiffResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.get_ref();
         let session = id(&request.session_id, Entity::Session)?;
         match optional_id(&request.message_id, Entity::Message)? {
@@ -212,7 +212,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::GetToolOutputRequest>,
     ) -> Result<Response<v1::GetToolOutputResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let id = id(&request.session_id, Entity::Session)?;
         respond(output::get_tool_output(&self.0, &principal, &id, request.path).await, |data| {
@@ -224,7 +224,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::ListEgressRequest>,
     ) -> Result<Response<v1::ListEgressResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::ListEgressRequest { session_id, page } = request.into_inner();
         let session = id(&session_id, Entity::Session)?;
         respond(egress::list(&self.0, &principal, &session, convert::page(page)).await, |log| {
@@ -240,7 +240,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::RevertSessionRequest>,
     ) -> Result<Response<v1::RevertSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.get_ref();
         let session = id(&request.session_id, Entity::Session)?;
         let message = id(&request.message_id, Entity::Message)?;
@@ -254,7 +254,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::UnrevertSessionRequest>,
     ) -> Result<Response<v1::UnrevertSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let session = id(&request.get_ref().session_id, Entity::Session)?;
         respond(revert::unrevert(&self.0, &principal, &session).await, |session| {
             v1::UnrevertSessionResponse { session: Some(convert::session(session)) }
@@ -265,7 +265,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::RestartWorkspaceRequest>,
     ) -> Result<Response<v1::RestartWorkspaceResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let session = id(&request.get_ref().session_id, Entity::Session)?;
         respond(restart::restart_workspace(&self.0, &principal, &session).await, |()| {
             v1::RestartWorkspaceResponse {}
@@ -276,7 +276,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::ForkSessionRequest>,
     ) -> Result<Response<v1::ForkSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let files = match request.files() {
             v1::ForkFiles::Unspecified => ForkFiles::Default,
@@ -298,7 +298,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::ExportSessionRequest>,
     ) -> Result<Response<Self::ExportSessionStream>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::ExportSessionRequest { session_id, squash } = request.into_inner();
         let id = id(&session_id, Entity::Session)?;
         let pieces = output::export(&self.0, &principal, &id, squash).await.map_err(to_status)?;
@@ -315,7 +315,7 @@ impl SessionService for Service {
         &self,
         request: Request<v1::PushSessionRequest>,
     ) -> Result<Response<v1::PushSessionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::PushSessionRequest { session_id, branch, message, dry_run, squash } = request.into_inner();
         let session = id(&session_id, Entity::Session)?;
         let request = PushRequest { session, branch, message, is_preview: dry_run, squash };

@@ -1,7 +1,7 @@
 //! `SettingsService`: the settings of tenants and projects, and the effective settings of a session.
 
 use super::{
-    service::Service,
+    service::{Service, principal},
     status::{id, optional_id, respond},
 };
 use crate::{app::settings, ground::entity::Entity};
@@ -16,7 +16,7 @@ impl SettingsService for Service {
         &self,
         request: Request<v1::GetSettingsRequest>,
     ) -> Result<Response<v1::GetSettingsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let project = optional_id(&request.get_ref().project_id, Entity::Project)?;
         respond(settings::get(&self.0, &principal, project.as_ref()).await, |stored| {
             v1::GetSettingsResponse { settings: stored.map(to_wire) }
@@ -27,7 +27,7 @@ impl SettingsService for Service {
         &self,
         request: Request<v1::SetSettingsRequest>,
     ) -> Result<Response<v1::SetSettingsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let project = optional_id(&request.project_id, Entity::Project)?;
         let stored = settings::set(&self.0, &principal, project.as_ref(), &request.document).await;
@@ -38,7 +38,7 @@ impl SettingsService for Service {
         &self,
         request: Request<v1::ExplainSettingsRequest>,
     ) -> Result<Response<v1::ExplainSettingsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let session = id(&request.get_ref().session_id, Entity::Session)?;
         respond(settings::explain(&self.0, &principal, &session).await, |explained| match explained {
             Ok(configured) => configured.into(),

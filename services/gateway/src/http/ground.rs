@@ -1,5 +1,6 @@
 //! Common parts of the operations of both APIs: the caller and its directory, reading a request, and refusing it.
 
+pub(super) mod access;
 pub(super) mod caller;
 pub(super) mod directory;
 pub(super) mod ids;

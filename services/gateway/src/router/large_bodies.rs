@@ -1,10 +1,10 @@
-//! Reads the large body of a gRPC call only for a caller with a key, and only when there is room for it. The methods of a service see the
-//! caller only after they have received the whole message.
+//! Reads the large body of a gRPC call only for a caller with a key, and only when there is room for it.
 
 use crate::{
     app::ground::gateway::Gateway,
+    auth::principal::Principal,
     ground::{bodies, error::Error, room::SMALL_BODY_BYTES, scope::Scope, taken_room::TakenRoom},
-    grpc::{service::credentials_of, status::to_status},
+    grpc::status::to_status,
 };
 use axum::{
     BoxError,
@@ -55,7 +55,7 @@ impl Reading {
         if self.read_bytes <= SMALL_BODY_BYTES || self.owner.is_some() {
             return Ok(());
         }
-        let tenant = tenant_of(&self.gateway, &self.head).await?;
+        let tenant = owner(&self.head)?;
         self.owner = Some(tenant);
         let taken = TakenRoom::of(&self.head.extensions);
         self.gateway.take_body_room(tenant, rpc::MESSAGE_BYTES_MAX, &taken).await
@@ -68,11 +68,8 @@ impl Reading {
     }
 }
 
-/// The tenant that the caller acts for; `None` for the operator.
-async fn tenant_of(gateway: &Gateway, head: &Parts) -> Result<Option<TenantId>, Error> {
-    let credentials = credentials_of(&head.headers, &head.extensions)?;
-    if gateway.is_operators(credentials)? {
-        return Ok(None);
-    }
-    gateway.authenticate(credentials).await?.tenant(Scope::Read).map(Some)
+/// The tenant that the caller acts for; `None` for the operator. Services without callers, such as reflection, take no large bodies.
+fn owner(head: &Parts) -> Result<Option<TenantId>, Error> {
+    let principal: &Principal = head.extensions.get().ok_or(Error::KeyMissing)?;
+    Ok(principal.tenant(Scope::Read).ok())
 }

@@ -1,4 +1,4 @@
-//! Removes old entries of the ledger.
+//! Removes old entries of the ledger and old lines of the audit.
 
 use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
@@ -18,8 +18,9 @@ pub(super) async fn forget_old(deps: &Deps) -> Result<(), Error> {
             break;
         }
     }
-    if costs > 0 {
-        tracing::info!("removed {costs} old entries of the ledger");
+    let lines = with_store_timeout(deps.store.forget_audit(BATCH_MAX)).await?;
+    if costs + lines > 0 {
+        tracing::info!("removed {costs} old entries of the ledger and {lines} old lines of the audit");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
+use store::tenant::projects::{Deletable, ProjectDeletion};
 
 /// Empty projects of one round, each deleted in a transaction of its own. The next round takes further ones.
 const PROJECTS_MAX: i64 = 200;
@@ -10,9 +11,15 @@ const PROJECTS_MAX: i64 = 200;
 pub(super) async fn forget(deps: &Deps) -> Result<(), Error> {
     let mut projects = 0;
     for empty in with_store_timeout(deps.store.list_empty_projects(PROJECTS_MAX)).await? {
-        // A project that got a session meanwhile stays.
-        match with_store_timeout(deps.store.delete_project(empty.tenant, &empty.project)).await {
-            Ok(is_deleted) => projects += u64::from(is_deleted),
+        // A project that got a session, settings or a secret meanwhile stays.
+        match with_store_timeout(deps.store.delete_project(
+            empty.tenant,
+            &empty.project,
+            Deletable::Unconfigured,
+        ))
+        .await
+        {
+            Ok(deletion) => projects += u64::from(deletion == ProjectDeletion::Deleted),
             // Another worker was faster.
             Err(store::error::Error::NotFound(_)) => {}
             Err(error) => return Err(error.into()),

@@ -138,8 +138,11 @@ async fn connections_without_a_valid_key_have_few_places() {
 async fn a_revoked_key_is_refused_at_once() {
     let stack = Stack::without_sandbox().await;
     let (api, session) = (&stack.api, stack.session().await);
-    let request =
-        v1::CreateKeyRequest { tenant_id: String::new(), name: "second".to_owned(), ..Default::default() };
+    let request = v1::CreateKeyRequest {
+        tenant_id: String::new(),
+        name: "second".to_owned(),
+        role: v1::KeyRole::Admin.into(),
+    };
     let answer = api.tenants().create_key(request).await.unwrap().into_inner();
     let prefix = answer.key.unwrap().prefix;
     assert!(answer.secret.starts_with(&prefix) && answer.secret.len() > prefix.len() + 20);
@@ -197,8 +200,11 @@ async fn the_operator_must_name_an_existing_tenant() {
 async fn a_revoked_key_ends_its_streams_at_every_gateway() {
     let stack = Stack::gateway_alone().await;
     let second = stack.second_gateway().await;
-    let request =
-        v1::CreateKeyRequest { tenant_id: String::new(), name: "leaver".to_owned(), ..Default::default() };
+    let request = v1::CreateKeyRequest {
+        tenant_id: String::new(),
+        name: "leaver".to_owned(),
+        role: v1::KeyRole::Admin.into(),
+    };
     let issued = stack.api.tenants().create_key(request).await.unwrap().into_inner();
     let leaver = stack.api.at(&second.url).of_key(&issued.secret);
     let mut stream =
@@ -260,7 +266,11 @@ async fn a_key_does_what_its_role_allows() {
     let push = v1::PushSessionRequest { session_id: session.clone(), ..Default::default() };
     refused(viewer.sessions().push_session(push).await.map(drop));
     for api in [&member, &viewer] {
-        let request = v1::CreateKeyRequest { name: "more".to_owned(), ..Default::default() };
+        let request = v1::CreateKeyRequest {
+            name: "more".to_owned(),
+            role: v1::KeyRole::Admin.into(),
+            ..Default::default()
+        };
         refused(api.tenants().create_key(request).await.map(drop));
         let request = v1::RevokeKeyRequest { prefix: stack.api.key[..8].to_owned(), ..Default::default() };
         refused(api.tenants().revoke_key(request).await.map(drop));

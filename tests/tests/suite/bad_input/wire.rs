@@ -4,6 +4,8 @@ use e2e::{Stack, turn::assert_works};
 use prost::Message as _;
 use reqwest::Client;
 use rpc::v1;
+use std::net::SocketAddr;
+use testkit::tls::authority::{Authority, PORT_NAME};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
@@ -193,4 +195,45 @@ async fn reflection_and_health_need_no_key() {
         assert!(listed.contains(&&*format!("flotilla.v1.{service}Service")), "{service} in {listed:?}");
     }
     assert!(listed.contains(&"grpc.health.v1.Health"), "{listed:?}");
+}
+
+#[tokio::test]
+async fn the_port_speaks_both_protocols_within_tls() {
+    let stack = Stack::gateway_alone().await;
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new(directory.path(), "ours");
+    let [certificate, key] = authority.sign("port", 2099).map(|file| file.to_str().unwrap().to_owned());
+    let with_tls = |arguments: &mut Vec<String>| {
+        let options = ["--tls-certificate".to_owned(), certificate, "--tls-key".to_owned(), key];
+        arguments.extend(options);
+    };
+    let gateway = stack.try_gateway(with_tls).await.unwrap();
+    let address: SocketAddr = gateway.url.strip_prefix("https://").unwrap().parse().unwrap();
+    let trusted = reqwest::Certificate::from_pem(&std::fs::read(&authority.file).unwrap()).unwrap();
+    let client = || Client::builder().add_root_certificate(trusted.clone()).resolve(PORT_NAME, address);
+    let health = format!("https://{PORT_NAME}:{}/global/health", address.port());
+    for (client, version) in
+        [(client().http1_only(), reqwest::Version::HTTP_11), (client(), reqwest::Version::HTTP_2)]
+    {
+        let call = client.build().unwrap().get(&health).bearer_auth(&stack.api.key);
+        let answer = testkit::within("an answer", call.send()).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.version()), (200, version));
+    }
+    let plain = Client::new().get(format!("http://{address}/global/health")).bearer_auth(&stack.api.key);
+    testkit::within("the end", plain.send()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_a_schema_that_it_does_not_know() {
+    let stack = Stack::gateway_alone().await;
+    let newer = "update _sqlx_migrations set version = version + 1 where version = (select max(version) from _sqlx_migrations)";
+    sqlx::query(newer).execute(&mut *stack.database.owner().await).await.unwrap();
+    let refused = stack.try_gateway(|_| {}).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("start a newer program"), "{refused}");
+    let accepts = |arguments: &mut Vec<String>| arguments.push("--accept-newer-schema".to_owned());
+    stack.try_gateway(accepts).await.map(drop).unwrap();
+    let nothing = "drop table _sqlx_migrations";
+    sqlx::query(nothing).execute(&mut *stack.database.owner().await).await.unwrap();
+    let refused = stack.try_gateway(|_| {}).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("run `flotilla migrate`"), "{refused}");
 }

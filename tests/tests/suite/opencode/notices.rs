@@ -18,7 +18,7 @@ async fn key_of_colleague(stack: &Stack) -> String {
     let request = v1::CreateKeyRequest {
         tenant_id: stack.api.tenant_id.clone(),
         name: "test".to_owned(),
-        ..Default::default()
+        role: v1::KeyRole::Admin.into(),
     };
     stack.operator().tenants().create_key(request).await.unwrap().into_inner().secret
 }

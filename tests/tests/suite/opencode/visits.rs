@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// A client with another key of the tenant.
 async fn colleague(stack: &Stack, client: &Client) -> Client {
     let (tenant_id, name) = (stack.api.tenant_id.clone(), "colleague".to_owned());
-    let request = v1::CreateKeyRequest { tenant_id, name, ..Default::default() };
+    let request = v1::CreateKeyRequest { tenant_id, name, role: v1::KeyRole::Admin.into() };
     let key = stack.operator().tenants().create_key(request).await.unwrap().into_inner().secret;
     Client { key, ..client.clone() }
 }

@@ -3,6 +3,7 @@
 
 use crate::{
     Store, Tx,
+    audit::AuditNote,
     column::parse_id,
     error::{Entity, Error},
     phase::{RUNNING, WAITING},
@@ -94,6 +95,12 @@ impl Store {
         if result.rows_affected() == 0 {
             return Err(Error::NotFound(Entity::Session));
         }
+        let object = match max {
+            Some(max) => format!("{root} {} picodollars", max.0),
+            None => format!("{root} without a limit"),
+        };
+        self.note(&mut tx, AuditNote { tenant: Some(tenant), action: "budget.update", object: &object })
+            .await?;
         // A running session may be about to park; a runnable one reads the new budget when it starts.
         let sql = format!(
             "select s.id from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id

@@ -18,6 +18,7 @@ declare
     'scope', 'to_char(n % 20, ''fm000000'')',
     'session.parent_id', 'case when n % 10 = 0 then to_char(n - 1, ''fm000000'') end',
     'session.root_id', 'case when n % 10 = 0 then to_char(n - 1, ''fm000000'') end',
+    'audit.tenant_id', ''':tenant''',
     'dedupe', 'to_char(n, ''fm000000'')',
     'answer', 'case when n % 1000 > 0 then ''{}''::json end',
     'updated_at', 'now() - n * interval ''1 minute''',
@@ -50,7 +51,7 @@ begin
                else 'n' end), ', ') as expressions,
            (t.relname = 'session' or bool_or(a.attname = 'session_id')) and t.relname <> all(of_small_tenants || for_a_while) as is_large
       from pg_class t join pg_attribute a on a.attrelid = t.oid
-     where t.relnamespace = 'public'::regnamespace and t.relkind = 'r' and a.attnum > 0 and not a.attisdropped
+     where t.relnamespace = 'public'::regnamespace and t.relkind = 'r' and a.attnum > 0 and not a.attisdropped and a.attidentity = ''
        and exists (select 1 from pg_attribute o where o.attrelid = t.oid and o.attname = 'tenant_id')
        and (a.attnotnull and not a.atthasdef or values_of ? a.attname::text or values_of ? (t.relname || '.' || a.attname))
      group by t.relname

@@ -85,7 +85,10 @@ fn role(source: &Source, function: &Function) -> &'static str {
     let mut words = function.body.clone();
     if source.path.starts_with("broker") {
         "flotilla_broker"
-    } else if words.any(|at| source.is_word(at, "self") && source.is_word(at + 2, "system")) {
+    } else if words.any(|at| {
+        let is_system = ["system", "begin_system"].iter().any(|word| source.is_word(at + 2, word));
+        source.is_word(at, "self") && is_system
+    }) {
         "flotilla_system"
     } else {
         "flotilla_app"

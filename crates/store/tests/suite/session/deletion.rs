@@ -10,6 +10,7 @@ use store::{
     control::removals::Removal,
     error::Error,
     session::{creation::NewSession, deletion::Tombstone, tree::children::Dispatch},
+    tenant::projects::{Deletable, ProjectDeletion},
 };
 use testkit::{database::connect, sample::NOW};
 
@@ -152,7 +153,8 @@ async fn a_deletion_is_listed_although_its_project_is_deleted_too() {
     let mut world = World::new().await;
     let (tenant, session) = (world.tenant, world.session().await);
     world.store.delete_session(tenant, &session).await.unwrap();
-    assert!(world.store.delete_project(tenant, &world.project).await.unwrap());
+    let deleted = world.store.delete_project(tenant, &world.project, Deletable::All).await.unwrap();
+    assert_eq!(deleted, ProjectDeletion::Deleted);
     let list = world.store.list_deleted(tenant, 0).await.unwrap();
     assert_eq!((sessions(&list), list[0].directory.as_str()), (vec![session], "sample"));
 }

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use store::{
     Page,
     error::{Entity, Error},
-    tenant::projects::{ProjectCreation, Surroundings},
+    tenant::projects::{Deletable, ProjectCreation, ProjectDeletion, Surroundings},
 };
 
 #[tokio::test]
@@ -224,12 +224,14 @@ async fn only_a_project_without_sessions_is_deleted() {
     let other = world.sample.tenant();
     store.create_tenant(other, "second").await.unwrap();
     let missing = |result| matches!(result, Err(Error::NotFound(Entity::Project)));
-    assert!(missing(store.delete_project(other, &id).await));
-    assert!(store.delete_project(tenant, &id).await.unwrap());
-    assert!(missing(store.delete_project(tenant, &id).await));
+    assert!(missing(store.delete_project(other, &id, Deletable::All).await));
+    let deleted = store.delete_project(tenant, &id, Deletable::Unconfigured).await.unwrap();
+    assert_eq!(deleted, ProjectDeletion::Deleted);
+    assert!(missing(store.delete_project(tenant, &id, Deletable::All).await));
     assert_eq!(store.find_project(tenant, "/home/me/app").await.unwrap(), None);
     world.session().await;
     let used = world.project.clone();
-    assert!(!world.store.delete_project(tenant, &used).await.unwrap(), "it has a session");
+    let kept = world.store.delete_project(tenant, &used, Deletable::All).await.unwrap();
+    assert_eq!(kept, ProjectDeletion::HasSessions);
     assert!(world.store.get_project(tenant, &used).await.is_ok());
 }

@@ -17,7 +17,10 @@ use store::{
         secrets::{SealedSecret, SecretVersion},
     },
     error::{Entity, Error},
-    tenant::secrets::Secret,
+    tenant::{
+        projects::{Deletable, ProjectDeletion},
+        secrets::Secret,
+    },
 };
 use testkit::database::connect;
 
@@ -154,7 +157,10 @@ async fn secrets_go_with_their_project_and_their_tenant() {
     put(&broker, tenant, &of_project, "two").await;
     world.sql("update project set created_at = now() - interval '1 year'").await;
     assert_eq!(world.store.list_empty_projects(10).await.unwrap(), [], "a project with a secret is in use");
-    assert!(world.store.delete_project(tenant, &world.project).await.unwrap());
+    let kept = world.store.delete_project(tenant, &world.project, Deletable::Unconfigured).await.unwrap();
+    assert_eq!(kept, ProjectDeletion::IsConfigured);
+    let deleted = world.store.delete_project(tenant, &world.project, Deletable::All).await.unwrap();
+    assert_eq!(deleted, ProjectDeletion::Deleted);
     let list = world.store.list_secrets(tenant, None, &Page::default()).await.unwrap();
     assert_eq!(names(&list), [("/TOKEN".to_owned(), 1)]);
     let version = broker.begin_change(tenant, &of_project).await.unwrap().version;

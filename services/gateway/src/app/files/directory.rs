@@ -223,9 +223,10 @@ impl DirectoryFiles {
     /// Applies a patch. A patch that does not fit changes nothing. Opens the workspace if no prompt has done so yet.
     ///
     /// # Errors
-    /// `patch_refused`, `file_not_permitted`, `workspace_missing`, all as mistakes of the call; other refusals of the sandbox;
+    /// `scope_missing`; `patch_refused`, `file_not_permitted`, `workspace_missing`, all as mistakes of the call; other refusals of the sandbox;
     /// `sandbox_unavailable`, `store_unavailable`.
-    pub(crate) async fn apply(&self, patch: String) -> Result<(), Error> {
+    pub(crate) async fn apply(&self, principal: &Principal, patch: String) -> Result<(), Error> {
+        principal.require(Scope::Write)?;
         let request = v1::ApplyPatchRequest { fence: self.fence(), patch };
         let apply = || {
             let (mut files, request) = (self.state.sandbox.files(), request.clone());

@@ -30,7 +30,7 @@ use domain::{
 use serde_json::json;
 use std::collections::HashMap;
 use store::tenant::{
-    projects::{Project, ProjectCreation, SurroundingProject},
+    projects::{Deletable, Project, ProjectCreation, ProjectDeletion, SurroundingProject},
     worktrees::{SessionArea, Worktree},
 };
 
@@ -100,7 +100,8 @@ pub(crate) async fn create(
         }
         admission::admit(state, account, &[Growth::PROJECT]).await?;
     }
-    let ProjectCreation { project, is_new } = state.store.create_project(tenant, &id, &name, source).await?;
+    let ProjectCreation { project, is_new } =
+        state.store.acting(principal.actor()).create_project(tenant, &id, &name, source).await?;
     // An existing project with another source belongs to another repository.
     let is_changed = is_new || (project.source == *source && source.origin != Origin::Empty);
     if is_changed || is_at_place {
@@ -136,23 +137,28 @@ pub(crate) async fn set_source(
     id: &ProjectId,
     PlacedSource { source, place }: &PlacedSource,
 ) -> Result<Project, Error> {
-    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Manage)?);
     source::check(state, tenant, source).await?;
     let places = place.names(source)?;
-    let project = state.store.set_project_source(tenant, id, source).await?;
+    let project = state.store.acting(principal.actor()).set_project_source(tenant, id, source).await?;
     state.store.remove_project_places(tenant, id).await?;
     state.store.add_project_places(tenant, id, &places.all()).await?;
     notify_project_updated(state, tenant, &project);
     Ok(project)
 }
 
-/// Deletes a project without sessions.
+/// Deletes a project without sessions. One with secrets or settings of its own is an admin's to delete, because they go with it.
 ///
 /// # Errors
-/// `project_not_found`, `project_not_empty`, `store_unavailable`.
+/// `scope_missing`, `project_not_found`, `project_not_empty`, `store_unavailable`.
 pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &ProjectId) -> Result<(), Error> {
     let tenant = principal.tenant(Scope::Write)?;
-    if gateway.state.store.delete_project(tenant, id).await? { Ok(()) } else { Err(Error::ProjectNotEmpty) }
+    let deletable = if principal.has(Scope::Manage) { Deletable::All } else { Deletable::Unconfigured };
+    match gateway.state.store.acting(principal.actor()).delete_project(tenant, id, deletable).await? {
+        ProjectDeletion::Deleted => Ok(()),
+        ProjectDeletion::HasSessions => Err(Error::ProjectNotEmpty),
+        ProjectDeletion::IsConfigured => Err(Error::ScopeMissing(Scope::Manage)),
+    }
 }
 
 /// Returns a project.
@@ -317,7 +323,11 @@ async fn add_directory(gateway: &Gateway, principal: &Principal, directory: &str
     }
     admission::admit(state, account, &[Growth::PROJECT]).await?;
     let id = directory_project::id_of(tenant, directory);
-    let creation = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
+    let creation = state
+        .store
+        .acting(principal.actor())
+        .create_project(tenant, &id, directory, &Source::default())
+        .await?;
     let ProjectCreation { project, is_new } = creation;
     // Another request may have created it first.
     if is_new {

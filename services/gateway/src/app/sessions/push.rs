@@ -34,7 +34,7 @@ use domain::{
 use futures::{Stream, StreamExt as _, future, stream};
 use rpc::v1::{self, push_request::Part};
 use settings::{GitPush, merge::merge};
-use store::{error::Error as StoreError, people::pushes::SessionPush, session::row::Session};
+use store::{Actor, error::Error as StoreError, people::pushes::SessionPush, session::row::Session};
 use tokio::sync::oneshot;
 use tonic::{Status, Streaming};
 
@@ -93,11 +93,15 @@ pub(crate) async fn push(
     state.broker.check_push()?;
     let destination = find_destination(state, tenant, &root.source, &owner.info.id, request).await?;
     let share = state.heavy_request(tenant).await?;
-    let (task_state, message, by) = (state.clone(), request.message.clone(), principal.name().to_owned());
+    let (task_state, message, by) = (state.clone(), request.message.clone(), principal.actor());
     // Boxed because the future is large.
     let work = Box::pin(async move {
         let _share = share;
         let state = &task_state;
+        if !destination.is_preview {
+            let object = format!("{} {} {}", owner.info.id, destination.url, destination.branch);
+            state.store.acting(by.clone()).note_action(tenant, "session.push_begin", &object).await?;
+        }
         let result = transfer(state, tenant, &owner, &destination, &message).await;
         tracing::info!(
             target: AUDIT,
@@ -108,7 +112,7 @@ pub(crate) async fn push(
                 git.branch = %destination.branch,
                 git.commit = result.as_ref().ok().map(|pushed| pushed.answer.commit.as_str()),
                 git.is_preview = destination.is_preview,
-                actor = by,
+                actor = by.name,
                 error.code = result.as_ref().err().map(Error::code),
             },
             "a push of a session ended"
@@ -133,15 +137,15 @@ async fn record(
     tenant: TenantId,
     owner: &Session,
     pushed: &v1::PushResponse,
-    by: &str,
+    by: &Actor,
 ) -> Result<(), Error> {
     let v1::PushResponse { url, branch, commit, commits, files, .. } = pushed.clone();
     let receipt = PushReceipt { url, branch, commit, commits, files };
-    let text = Text::note(format!("flotilla push by {by}: {}", receipt.sentence()));
+    let text = Text::note(format!("flotilla push by {}: {}", by.name, receipt.sentence()));
     let note = note(state, NoteContext::of(owner), text);
     let (session, id) = (&owner.info.id, state.id(EventId::make));
-    let push = SessionPush { receipt, by: by.to_owned(), note };
-    match state.store.record_push(tenant, session, push, &id, now()).await {
+    let push = SessionPush { receipt, by: by.name.clone(), note };
+    match state.store.acting(by.clone()).record_push(tenant, session, push, &id, now()).await {
         Ok(events) => state.publisher.publish_events(tenant, session, &events),
         Err(StoreError::NotFound(_)) => tracing::info!(session.id = %session, "a pushed session is deleted"),
         Err(error) => return Err(error.into()),

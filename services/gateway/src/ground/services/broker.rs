@@ -80,6 +80,12 @@ impl Broker {
         self.pushing().map(drop)
     }
 
+    /// Calls the broker with a request that it refuses, and gives the refusal. `None`: there is no broker.
+    pub(crate) fn ping(&self) -> Option<impl Future<Output = Option<Status>> + use<>> {
+        let mut client = self.0.clone()?;
+        Some(async move { client.flush_egress(v1::FlushEgressRequest::default()).await.err() })
+    }
+
     fn pushing(&self) -> Result<&BrokerServiceClient<InterceptedService<Channel, Bearer>>, Error> {
         self.0.as_ref().ok_or(Error::BrokerUnavailable("this server has no broker, so it cannot push"))
     }

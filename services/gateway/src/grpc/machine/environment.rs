@@ -4,7 +4,7 @@ use crate::{
     app::environments::{self, Proposal},
     ground::entity::Entity,
     grpc::{
-        service::Service,
+        service::{Service, principal},
         status::{id, optional_id, respond},
     },
 };
@@ -41,7 +41,7 @@ impl EnvironmentService for Service {
         &self,
         request: Request<v1::ListEnvironmentsRequest>,
     ) -> Result<Response<v1::ListEnvironmentsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let project = optional_id(&request.into_inner().project_id, Entity::Project)?;
         respond(environments::list(&self.0, &principal, project.as_ref()).await, |environments| {
             v1::ListEnvironmentsResponse { environments }
@@ -52,7 +52,7 @@ impl EnvironmentService for Service {
         &self,
         request: Request<v1::GetEnvironmentLogRequest>,
     ) -> Result<Response<v1::GetEnvironmentLogResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let key = request.into_inner().key;
         respond(environments::log(&self.0, &principal, key).await, |read| {
             let v1::ReadEnvironmentLogResponse { environment, log } = read;
@@ -64,7 +64,7 @@ impl EnvironmentService for Service {
         &self,
         request: Request<v1::RemoveEnvironmentRequest>,
     ) -> Result<Response<v1::RemoveEnvironmentResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let key = request.into_inner().key;
         respond(environments::remove(&self.0, &principal, key).await, |()| v1::RemoveEnvironmentResponse {})
     }
@@ -73,7 +73,7 @@ impl EnvironmentService for Service {
         &self,
         request: Request<v1::ListProposedEnvironmentsRequest>,
     ) -> Result<Response<v1::ListProposedEnvironmentsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let project = id(&request.project_id, Entity::Project)?;
         let listed = environments::list_proposed(&self.0, &principal, &project, &request.digest).await;
@@ -87,7 +87,7 @@ impl EnvironmentService for Service {
         &self,
         request: Request<v1::GetSessionEnvironmentRequest>,
     ) -> Result<Response<v1::GetSessionEnvironmentResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let session = id(&request.into_inner().session_id, Entity::Session)?;
         respond(environments::find_of_session(&self.0, &principal, &session).await, |found| {
             v1::GetSessionEnvironmentResponse { environment: found.map(proposed) }
@@ -98,7 +98,7 @@ impl EnvironmentService for Service {
         &self,
         request: Request<v1::DecideEnvironmentRequest>,
     ) -> Result<Response<v1::DecideEnvironmentResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let project = id(&request.project_id, Entity::Project)?;
         let decided =

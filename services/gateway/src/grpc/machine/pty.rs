@@ -8,7 +8,7 @@ use crate::{
     auth::principal::Principal,
     ground::{bodies, entity::Entity, error::Error, invalid::Invalid},
     grpc::{
-        service::Service,
+        service::{Service, principal},
         status::{id, respond, to_status},
     },
 };
@@ -33,7 +33,7 @@ impl PtyService for Service {
         &self,
         request: Request<v1::CreatePtyRequest>,
     ) -> Result<Response<v1::CreatePtyResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::CreatePtyRequest { session_id, command, args, directory, env, title, size } =
             request.into_inner();
         let host = self.host_of_session(&principal, &session_id).await?;
@@ -45,7 +45,7 @@ impl PtyService for Service {
         &self,
         request: Request<v1::ListPtysRequest>,
     ) -> Result<Response<v1::ListPtysResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let host = self.host_of_session(&principal, &request.get_ref().session_id).await?;
         respond(host.list().await, |list| v1::ListPtysResponse {
             ptys: list.into_iter().map(terminal).collect(),
@@ -56,7 +56,7 @@ impl PtyService for Service {
         &self,
         request: Request<v1::GetPtyRequest>,
     ) -> Result<Response<v1::GetPtyResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let (host, id) = self.host_of_terminal(&principal, &request.get_ref().pty_id).await?;
         respond(host.get(&id).await, |found| v1::GetPtyResponse { pty: Some(terminal(found)) })
     }
@@ -65,7 +65,7 @@ impl PtyService for Service {
         &self,
         request: Request<v1::UpdatePtyRequest>,
     ) -> Result<Response<v1::UpdatePtyResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::UpdatePtyRequest { pty_id, title, size } = request.into_inner();
         let (host, id) = self.host_of_terminal(&principal, &pty_id).await?;
         let change = TerminalChange { title, size: size.map(from_size) };
@@ -78,7 +78,7 @@ impl PtyService for Service {
         &self,
         request: Request<v1::DeletePtyRequest>,
     ) -> Result<Response<v1::DeletePtyResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let (host, id) = self.host_of_terminal(&principal, &request.get_ref().pty_id).await?;
         respond(host.delete(&id).await, |()| v1::DeletePtyResponse {})
     }
@@ -87,7 +87,7 @@ impl PtyService for Service {
         &self,
         request: Request<Streaming<v1::AttachPtyRequest>>,
     ) -> Result<Response<Self::AttachPtyStream>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let mut input = request.into_inner();
         let first = tokio::time::timeout(bodies::SILENCE, input.message()).await;
         let first = first.unwrap_or_else(|_| Err(bodies::too_slow()))?.unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::{
     ground::{entity::Entity, invalid::Invalid},
     grpc::{
         convert,
-        service::Service,
+        service::{Service, principal},
         status::{id, respond, to_status},
     },
 };
@@ -29,7 +29,7 @@ impl PermissionService for Service {
         &self,
         request: Request<v1::ListPermissionsRequest>,
     ) -> Result<Response<v1::ListPermissionsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::ListPermissionsRequest { session_id, with_subtasks, page } = request.into_inner();
         let (scope, page) = (convert::request_filter(&session_id, with_subtasks)?, convert::page(page));
         let list = requests::list_open(&self.0, &principal, RequestKind::Permission, &scope, page).await;
@@ -43,7 +43,7 @@ impl PermissionService for Service {
         &self,
         request: Request<v1::ReplyPermissionRequest>,
     ) -> Result<Response<v1::ReplyPermissionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let id = Id::Permission(id(&request.permission_id, Entity::Permission)?);
         let answer = match request.answer() {
@@ -71,7 +71,7 @@ impl PermissionService for Service {
         &self,
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let page = convert::page(request.into_inner().page);
         respond(requests::list_approvals(&self.0, &principal, page).await, |list| v1::ListApprovalsResponse {
             approvals: list.entries.into_iter().map(approval).collect(),
@@ -83,7 +83,7 @@ impl PermissionService for Service {
         &self,
         request: Request<v1::DeleteApprovalRequest>,
     ) -> Result<Response<v1::DeleteApprovalResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let id = id(&request.get_ref().permission_id, Entity::Approval)?;
         respond(requests::delete_approval(&self.0, &principal, &id).await, |()| v1::DeleteApprovalResponse {})
     }

@@ -5,7 +5,7 @@ use crate::{
     ground::entity::Entity,
     grpc::{
         convert,
-        service::Service,
+        service::{Service, principal},
         status::{id, respond, to_status},
     },
 };
@@ -20,7 +20,7 @@ impl QuestionService for Service {
         &self,
         request: Request<v1::ListQuestionsRequest>,
     ) -> Result<Response<v1::ListQuestionsResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let v1::ListQuestionsRequest { session_id, with_subtasks, page } = request.into_inner();
         let (scope, page) = (convert::request_filter(&session_id, with_subtasks)?, convert::page(page));
         let list = requests::list_open(&self.0, &principal, RequestKind::Question, &scope, page).await;
@@ -34,7 +34,7 @@ impl QuestionService for Service {
         &self,
         request: Request<v1::ReplyQuestionRequest>,
     ) -> Result<Response<v1::ReplyQuestionResponse>, Status> {
-        let principal = self.principal(&request).await?;
+        let principal = principal(&request)?;
         let request = request.into_inner();
         let id = Id::Question(id(&request.question_id, Entity::Question)?);
         let answers: Vec<Vec<String>> = request.answers.into_iter().map(|answer| answer.labels).collect();

@@ -99,6 +99,9 @@ fn operation_json(operation: &Operation) -> Value {
         "operationId": id.join("_").to_lowercase(), "summary": summary, "tags": [tag(path)],
         "parameters": parameters(operation), "responses": responses(operation),
     });
+    if let Some(scope) = operation.scope {
+        object["x-flotilla-scope"] = scope.name().into();
+    }
     if let Some(body) = operation.body {
         // The body is optional if all its members are.
         let body = schema(body);
@@ -153,10 +156,8 @@ fn responses(operation: &Operation) -> Value {
         all.insert("404".to_owned(), refused("Not found"));
     }
     if operation.acts {
-        all.insert(
-            "403".to_owned(),
-            refused("A page of another site may not do this, or only the operator may"),
-        );
+        let why = "The role of the key does not allow this, a page of another site may not do it, or only the operator may";
+        all.insert("403".to_owned(), refused(why));
     }
     if operation.body.is_some() {
         all.insert("415".to_owned(), refused("The body is not declared as application/json"));

@@ -1,13 +1,20 @@
 //! One operation of the API. Its handler and its description are one entry, so neither exists without the other.
 
-use crate::{app::ground::gateway::Gateway, http::ground::origin};
+use crate::{
+    app::ground::gateway::Gateway,
+    ground::scope::Scope,
+    http::ground::{access, origin},
+};
 use axum::{
     Router,
+    extract::{Request, State},
     handler::Handler,
     http::Method,
-    middleware::from_fn_with_state,
+    middleware::{Next, from_fn_with_state},
+    response::Response,
     routing::{self, MethodRouter},
 };
+use std::time::Instant;
 
 /// An operation. Its texts are schemas in the notation of [`super::notation`].
 pub(in crate::http) struct Operation {
@@ -25,6 +32,8 @@ pub(in crate::http) struct Operation {
     pub(super) conflicts: bool,
     /// Whether it changes something. A page of another site may not call it.
     pub(super) acts: bool,
+    /// What its callers need. `None`: its handler decides who may call it.
+    pub(super) scope: Option<Scope>,
     handler: MethodRouter<Gateway>,
 }
 
@@ -50,8 +59,10 @@ impl Operation {
         handler: MethodRouter<Gateway>,
         summary: &'static str,
     ) -> Self {
+        let acts = method != Method::GET;
         Self {
-            acts: method != Method::GET,
+            acts,
+            scope: Some(if acts { Scope::Write } else { Scope::Read }),
             method,
             path,
             summary,
@@ -93,11 +104,50 @@ impl Operation {
         Self { acts: true, ..self }
     }
 
-    /// Adds it to a router.
-    pub(in crate::http) fn serve(self, gateway: &Gateway, router: Router<Gateway>) -> Router<Gateway> {
-        let guard = || from_fn_with_state(gateway.clone(), origin::guard);
-        router.route(self.path, if self.acts { self.handler.route_layer(guard()) } else { self.handler })
+    /// Declares the scope that its callers need, if it is not the one of its method.
+    pub(super) fn needs(self, scope: Scope) -> Self {
+        Self { scope: Some(scope), ..self }
     }
+
+    /// Declares that its handler decides who may call it.
+    pub(super) fn without_scope(self) -> Self {
+        Self { scope: None, ..self }
+    }
+
+    /// Adds it to a router. Pages of other sites and callers without its scope are refused before its body is read.
+    pub(in crate::http) fn serve(self, gateway: &Gateway, router: Router<Gateway>) -> Router<Gateway> {
+        let mut handler = self.handler;
+        if let Some(scope) = self.scope {
+            let state = access::State { gateway: gateway.clone(), scope };
+            handler = handler.route_layer(from_fn_with_state(state, access::hold));
+        }
+        if self.acts {
+            handler = handler.route_layer(from_fn_with_state(gateway.clone(), origin::guard));
+        }
+        let name = Measured { method: self.method.to_string(), path: self.path };
+        router.route(self.path, handler.route_layer(from_fn_with_state(name, measured)))
+    }
+}
+
+/// An operation in metrics.
+#[derive(Clone)]
+struct Measured {
+    method: String,
+    path: &'static str,
+}
+
+/// Counts the requests of an operation by their status, and measures how long they take. A stream has the status and the time of its beginning.
+async fn measured(State(operation): State<Measured>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    let Measured { method, path } = operation;
+    let status = response.status().as_str().to_owned();
+    let labels = [("method", method), ("path", path.to_owned())];
+    metrics::histogram!("flotilla_http_request_ms", &labels).record(begun.elapsed().as_secs_f64() * 1_000.0);
+    let [method, path] = labels;
+    let labels = [method, path, ("status", status)];
+    metrics::counter!("flotilla_http_requests_total", &labels).increment(1);
+    response
 }
 
 macro_rules! methods {

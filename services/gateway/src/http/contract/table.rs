@@ -4,6 +4,7 @@ use super::{
     operation::{Answer, Operation, delete, get, patch, post, put},
     table_v2,
 };
+use crate::ground::scope::Scope;
 use crate::http::v1::{
     catalogue,
     clients::{control, tui},
@@ -34,7 +35,8 @@ pub(in crate::http) fn operations() -> Vec<Operation> {
 fn of_server() -> Vec<Operation> {
     vec![
         get("/", welcome::page, "A page for people: what this server is, and how to attach. Needs no key")
-            .answers(Answer::Text(welcome::PAGE)),
+            .answers(Answer::Text(welcome::PAGE))
+            .without_scope(),
         get("/global/health", catalogue::health, "Whether the service is up, and its version")
             .gives("{healthy:boolean version}"),
         get("/event", live::of_directory, "Events of the directory, until the client leaves")
@@ -87,7 +89,8 @@ fn of_server() -> Vec<Operation> {
         .gives("boolean"),
         post("/log", catalogue::log, "Writes a line to the service's log")
             .takes("{service? level? message? extra?:any}")
-            .gives("boolean"),
+            .gives("boolean")
+            .needs(Scope::Read),
     ]
 }
 
@@ -116,9 +119,10 @@ fn of_catalogue() -> Vec<Operation> {
         post(
             "/project/git/init",
             projects::open,
-            "The project of the directory, created if there is none: every workspace is a repository already",
+            "The project of the directory; a caller with the scope `write` creates it if there is none",
         )
-        .gives("Project"),
+        .gives("Project")
+        .needs(Scope::Read),
         patch(
             "/project/{id}",
             projects::update,
@@ -137,7 +141,8 @@ fn of_catalogue() -> Vec<Operation> {
             projects::refresh_directories,
             "Reads the directories of a project again",
         )
-        .answers(Answer::Nothing),
+        .answers(Answer::Nothing)
+        .needs(Scope::Read),
         get("/experimental/capabilities", catalogue::capabilities, "Server capabilities")
             .gives("{backgroundSubagents:boolean}"),
         get("/experimental/console", catalogue::console, "Always empty: this server has no console")
@@ -360,16 +365,18 @@ fn of_terminals() -> Vec<Operation> {
             .gives("Terminal"),
         get("/pty/shells", pty::shells, "The shells that every sandbox has")
             .gives("{path name acceptable:boolean}[]"),
-        get("/pty/{id}", pty::get, "Gets a terminal").gives("Terminal"),
+        get("/pty/{id}", pty::get, "Gets a terminal").gives("Terminal").needs(Scope::Write),
         put("/pty/{id}", pty::update, "Renames or resizes a terminal")
             .takes("{title? size?:{rows:integer cols:integer}}")
             .gives("Terminal"),
         delete("/pty/{id}", pty::delete, "Ends a terminal and its program").gives("boolean"),
         post("/pty/{id}/connect-token", pty::connect_token, "Issues a ticket for one connection of a page")
             .gives("{ticket expires_in:integer}"),
+        // With a ticket, whose owner had the scope, or with a key.
         get("/pty/{id}/connect", pty::connect, "Connects to a terminal")
             .query("{cursor?:integer ticket?}")
-            .answers(Answer::Socket),
+            .answers(Answer::Socket)
+            .without_scope(),
     ]
 }
 
@@ -408,6 +415,7 @@ fn of_clients() -> Vec<Operation> {
             control::response,
             "Accepts the response to a command, and drops it",
         ))
-        .takes("any"),
+        .takes("any")
+        .needs(Scope::Read),
     ]
 }

@@ -1,6 +1,7 @@
 //! The operations of OpenCode's newer API, below `/api`.
 
 use super::operation::{Answer, Operation, delete, get, post, put};
+use crate::ground::scope::Scope;
 use crate::http::{
     v1::{catalogue, stream::live, terminals::pty},
     v2::{events, files, location, messages, requests, sessions, terminals},
@@ -87,7 +88,8 @@ fn of_turns() -> Vec<Operation> {
         post("/api/session/{id}/interrupt", sessions::interrupt, "Aborts the turn and its subtasks")
             .answers(Answer::Nothing),
         post("/api/session/{id}/wait", sessions::wait, "Answers when the session is idle")
-            .answers(Answer::Nothing),
+            .answers(Answer::Nothing)
+            .needs(Scope::Read),
         post("/api/session/{id}/compact", sessions::compact, "Compacts the session")
             .answers(Answer::Nothing)
             .conflicts(),
@@ -125,7 +127,7 @@ fn of_terminals() -> Vec<Operation> {
         post("/api/pty", terminals::create, "Starts a program at a new terminal of the newest session")
             .takes("{command? args?:string[] cwd? title? env?:string{}}")
             .gives(TERMINAL),
-        get("/api/pty/{id}", terminals::get, "Gets a terminal").gives(TERMINAL),
+        get("/api/pty/{id}", terminals::get, "Gets a terminal").gives(TERMINAL).needs(Scope::Write),
         put("/api/pty/{id}", terminals::update, "Renames or resizes a terminal")
             .takes("{title? size?:{rows:integer cols:integer}}")
             .gives(TERMINAL),
@@ -135,7 +137,8 @@ fn of_terminals() -> Vec<Operation> {
             .gives("{location:Location data:{ticket expires_in:integer}}"),
         get("/api/pty/{id}/connect", pty::connect, "Connects to a terminal")
             .query("{cursor?:integer ticket?}")
-            .answers(Answer::Socket),
+            .answers(Answer::Socket)
+            .without_scope(),
     ]
 }
 
@@ -146,7 +149,8 @@ fn of_requests() -> Vec<Operation> {
         get("/api/permission/saved", requests::saved, "The \"always\" answers for whole projects")
             .gives("{data:{id projectID action resource}[]}"),
         delete("/api/permission/saved/{id}", requests::forget, "Withdraws such an answer")
-            .answers(Answer::Nothing),
+            .answers(Answer::Nothing)
+            .needs(Scope::Manage),
         get("/api/session/{id}/permission", requests::permissions_of, "The open requests of a session")
             .gives("{data:V2Permission[]}"),
         get("/api/session/{id}/permission/{request}", requests::permission, "Gets a permission request")

@@ -110,7 +110,7 @@ pub(in crate::http) async fn apply(
 ) -> Result<Json<Value>> {
     let no_files = || Invalid::WorkspaceMissing.because("this directory has no session, so it has no files");
     let files = find(&gateway, &caller).await?.ok_or_else(no_files)?;
-    files.apply(body.patch).await?;
+    files.apply(&caller.principal, body.patch).await?;
     Ok(Json(json!({"applied": true})))
 }
 
