@@ -279,8 +279,8 @@ async fn a_page_is_asked_for_where_the_files_are_an_upload_and_no_list_decides()
     check(api, session, ("webfetch", json!({"url": PAGE})), ("completed", &["# Top"])).await;
     api.set_environment("", &json!({})).await;
     let url = format!("{PAGE}?q=private");
+    let mut watch = Watch::start(api, session).await;
     for answer in [PermissionAnswer::Once, PermissionAnswer::Reject] {
-        let mut watch = Watch::start(api, session).await;
         api.prompt(session, &format!("@tool webfetch {}\n@text over", json!({"url": url}))).await.unwrap();
         let asked = watch.until(|event| event.kind == "permission.asked").await.properties;
         assert_eq!(asked["patterns"], json!([url]));
