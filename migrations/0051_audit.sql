@@ -10,7 +10,7 @@ create table audit (
   at timestamptz(3) not null default now(),
   -- null: a line of the deployment. No foreign key: the lines outlive their tenant.
   tenant_id uuid,
-  -- The name of a key, 'operator', or the role of Postgres if no program of ours acted for somebody.
+  -- The name of a key, 'operator', or 'postgres:' and the role of Postgres if no program of ours acted for somebody.
   actor text not null,
   -- The public first part of that key.
   actor_key text not null default '',
@@ -47,7 +47,7 @@ declare
 begin
   insert into audit (tenant_id, actor, actor_key, action, object, before_sha256, after_sha256)
   select (line ->> tg_argv[1])::uuid,
-         coalesce(nullif(current_setting('flotilla.actor', true), ''), session_user),
+         coalesce(nullif(current_setting('flotilla.actor', true), ''), 'postgres:' || session_user),
          coalesce(current_setting('flotilla.actor_key', true), ''),
          tg_argv[0] || '.' || operation,
          (select coalesce(string_agg(nullif(line ->> name, ''), ' '), '') from unnest(string_to_array(tg_argv[2], ',')) name),

@@ -18,7 +18,7 @@ pub struct AuditEntry {
     pub at: Timestamp,
     /// `None`: it is about the deployment.
     pub tenant: Option<TenantId>,
-    /// Who acted. The role of Postgres if nobody did through a gateway.
+    /// Who acted: `postgres:` and the role of Postgres if nobody did through a gateway.
     pub actor: Actor,
     /// The kind of object and what happened to it, such as `key.create`.
     pub action: String,

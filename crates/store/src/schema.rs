@@ -10,6 +10,10 @@ const UNDEFINED_TABLE: &str = "42P01";
 /// Only migrations of this version and later let our roles read the version.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
+/// What a program says that Postgres refuses, before its cause.
+pub const UNREADABLE: &str =
+    "read the version of the database; `flotilla migrate` makes its tables, and its roles with their passwords";
+
 /// What a program does with a database that a newer version has migrated. Migrations keep what programs of the version before need, so an older program
 /// can go on, for example while an upgrade is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use config::Config;
 use futures::FutureExt as _;
 use ground::state::State;
 use std::{sync::Arc, time::Duration};
-use store::schema::NewerSchema;
+use store::schema::{self, NewerSchema};
 use streams::{feed::Feeds, fleet};
 
 /// Time for queries of cut calls to end. With [`port::CLOSING`], and a second each for its tasks and its last spans, a gateway ends
@@ -41,9 +41,12 @@ const STORE_CLOSING: Duration = Duration::from_secs(5);
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let state = State::connect(&config, &service).await?;
     let newer = NewerSchema::of(config.schema.accept_newer_schema);
-    // While Postgres is away, nothing is known: the health tells it later.
-    if let Ok(Some(problem)) = state.store.find_schema_problem(newer).await {
-        return Err(problem.into());
+    match state.store.find_schema_problem(newer).await {
+        Ok(None) => {}
+        Ok(Some(problem)) => return Err(problem.into()),
+        // Postgres is away, so nothing is known: the health tells it later.
+        Err(error) if error.is_transient() => {}
+        Err(error) => return Err(error).context(schema::UNREADABLE),
     }
     let sandbox = check_sandbox(&config, &state, &service).await?;
     let certificate = config.certificate().context("prepare TLS")?;

@@ -35,7 +35,7 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let offer = Capabilities { models: deps.providers.providers.facts(), tools: registry::all() };
     let lease = lease::start(&config, &deps, offer, service.clone())?;
     let admin_only = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    run::wait_for_postgres(&deps, &service).await;
+    run::wait_for_postgres(&deps, &service).await?;
     let newer = NewerSchema::of(config.schema.accept_newer_schema);
     if let Ok(Some(problem)) = deps.store.find_schema_problem(newer).await {
         return Err(problem.into());

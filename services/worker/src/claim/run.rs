@@ -2,15 +2,24 @@
 
 use super::{claimer::Claimer, handover, lease::Lease, nudges, sweep, warm_ups};
 use crate::{config::Config, process::deps::Deps};
+use anyhow::Context as _;
 use domain::limits;
 use std::{sync::Arc, time::Duration};
+use store::schema;
 use tokio_util::sync::CancellationToken;
 
 /// Waits until Postgres answers, and reports that in the worker's health. Returns early if the process must stop.
-pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
+///
+/// # Errors
+/// Postgres refuses the login or the database.
+pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) -> anyhow::Result<()> {
     while !service.shutdown.is_cancelled() {
         match deps.store.ping().await {
-            Ok(()) => return service.health.set("postgres", Ok(())),
+            Ok(()) => {
+                service.health.set("postgres", Ok(()));
+                return Ok(());
+            }
+            Err(error) if !error.is_transient() => return Err(error).context(schema::UNREADABLE),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -24,6 +33,7 @@ pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
             () = tokio::time::sleep(Duration::from_millis(limits::POLL_MS / 4)) => {}
         }
     }
+    Ok(())
 }
 
 /// Claims until the process must stop, then hands over every session.
