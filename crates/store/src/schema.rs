@@ -11,8 +11,7 @@ const UNDEFINED_TABLE: &str = "42P01";
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
 /// What a program says that Postgres refuses, before its cause.
-pub const UNREADABLE: &str =
-    "read the version of the database; `flotilla migrate` makes its tables, and its roles with their passwords";
+pub const UNREADABLE: &str = "read the version of the database; `flotilla migrate` makes its tables, and its roles with their passwords";
 
 /// What a program does with a database that a newer version has migrated. Migrations keep what programs of the version before need, so an older program
 /// can go on, for example while an upgrade is taken back.
