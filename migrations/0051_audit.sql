@@ -35,7 +35,19 @@ create policy append on audit for insert
     or tenant_id = (select nullif(current_setting('app.tenant', true), '')::uuid));
 grant select, insert on audit to flotilla_app;
 grant insert on audit to flotilla_broker;
-grant select, insert, delete on audit to flotilla_system;
+grant select, insert on audit to flotilla_system;
+
+-- Nothing of ours can delete a line, but this function, and only what is old. It acts as the owner of the tables.
+create policy read_as_owner on audit for select
+  using (current_user not in ('flotilla_app', 'flotilla_broker'));
+create policy forget on audit for delete using (at < now() - interval '400 days');
+create function forget_audit(most bigint) returns bigint language sql security definer set search_path = public, pg_temp as $$
+  with gone as (
+    delete from audit where seq in (select seq from audit where at < now() - interval '400 days' order by at limit most) returning 1)
+  select count(*) from gone
+$$;
+revoke all on function forget_audit(bigint) from public;
+grant execute on function forget_audit(bigint) to flotilla_system;
 
 -- Arguments: the kind of object; the column with the tenant; the columns that name the object.
 create function audit_change() returns trigger language plpgsql as $$
@@ -59,7 +71,7 @@ end $$;
 create trigger audit_create after insert on api_key for each row
   execute function audit_change('key', 'tenant_id', 'prefix,role,name');
 create trigger audit_update after update on api_key for each row
-  when (old.revoked_at is distinct from new.revoked_at or old.role is distinct from new.role)
+  when (old.* is distinct from new.*)
   execute function audit_change('key', 'tenant_id', 'prefix,role,name');
 -- A revoked key is removed from the list later, which changes nothing.
 create trigger audit_delete after delete on api_key for each row when (old.revoked_at is null)
@@ -77,7 +89,7 @@ create trigger audit_update after update on secret for each row when (old.versio
 
 create trigger audit_create_delete after insert or delete on project for each row
   execute function audit_change('project', 'tenant_id', 'id,name');
-create trigger audit_update after update on project for each row when (old.source::text is distinct from new.source::text)
+create trigger audit_update after update on project for each row when (to_jsonb(old) - 'updated_at' is distinct from to_jsonb(new) - 'updated_at')
   execute function audit_change('project', 'tenant_id', 'id,name');
 
 create trigger audit_create_delete after insert or delete on tenant for each row

@@ -1,13 +1,14 @@
 //! The audit: who changed what binds or costs a tenant. Each line is written in the transaction of its change: those of keys, settings, secrets, projects
 //! and tenants by triggers (migration 0051), the others by [`Audit::note`].
 
-use crate::{Actor, Page, Store, column::timestamp, error::Error};
+use crate::{
+    Actor, Page, Store,
+    column::{timestamp, unsigned},
+    error::Error,
+};
 use domain::ids::{TenantId, Timestamp};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use std::sync::Arc;
-
-/// Days for which a line is kept: as long as the ledger, so that what was spent can be checked with who allowed it.
-const AUDIT_KEPT_DAYS: f64 = 400.0;
 
 /// A line of the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,16 +107,15 @@ impl Store {
         Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Removes at most `limit` lines that are kept for no longer. Returns their number.
+    /// Removes at most `limit` lines of more than 400 days ago: they are kept as long as the ledger, so that what was spent can be checked with who allowed it. Only
+    /// this function of the database can remove a line. Returns their number.
     ///
     /// # Errors
     /// `Db`.
     pub async fn forget_audit(&self, limit: i64) -> Result<u64, Error> {
-        let deletion = sqlx::query(
-            "delete from audit where seq in (
-               select seq from audit where at < now() - $1 * interval '1 day' order by at limit $2)",
-        );
-        Ok(deletion.bind(AUDIT_KEPT_DAYS).bind(limit).execute(&self.system).await?.rows_affected())
+        let forgotten: i64 =
+            sqlx::query_scalar("select forget_audit($1)").bind(limit).fetch_one(&self.system).await?;
+        Ok(unsigned(forgotten))
     }
 
     /// Begins a transaction of the role that sees all tenants.

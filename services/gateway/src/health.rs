@@ -18,19 +18,18 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(crate) struct Watch {
     pub(crate) state: State,
     pub(crate) service: chassis::Service,
-    pub(crate) newer: NewerSchema,
     pub(crate) reporter: HealthReporter,
 }
 
 impl Watch {
     /// Polls until the gateway stops, and then reports that it does not serve.
     pub(crate) async fn run(self) {
-        let Self { state, service, newer, reporter } = self;
+        let Self { state, service, reporter } = self;
         let health = &service.health;
         while !service.shutdown.is_cancelled() {
             let postgres = state.store.ping().await;
             let schema = match &postgres {
-                Ok(()) => schema(&state, newer).await,
+                Ok(()) => schema(&state).await,
                 Err(_) => Err("Postgres does not answer".to_owned()),
             };
             let can_work = postgres.is_ok() && schema.is_ok();
@@ -55,8 +54,9 @@ impl Watch {
     }
 }
 
-async fn schema(state: &State, newer: NewerSchema) -> Result<(), String> {
-    match state.store.find_schema_problem(newer).await {
+/// A newer version may have migrated the database while this gateway runs, and it goes on until it is replaced.
+async fn schema(state: &State) -> Result<(), String> {
+    match state.store.find_schema_problem(NewerSchema::Accept).await {
         Ok(None) => Ok(()),
         Ok(Some(problem)) => Err(problem.to_string()),
         Err(error) => Err(text::<Error>(error)),

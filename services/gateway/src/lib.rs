@@ -70,7 +70,7 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
             shutdown.run_until_cancelled(refused.write_forever(&store)).await;
         }
     });
-    let watch = health::Watch { state: state.clone(), service: service.clone(), newer, reporter };
+    let watch = health::Watch { state: state.clone(), service: service.clone(), reporter };
     start_loops(&state, watch, &feeds, Arc::clone(keys.live()));
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();

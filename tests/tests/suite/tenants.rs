@@ -291,6 +291,7 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     };
     let list = v1::ListKeysRequest { tenant_id: theirs.tenant.clone(), page: None };
     let usage = v1::ListUsageRequest { tenant_id: theirs.tenant.clone(), page: None };
+    let audit = v1::ListAuditRequest { tenant_id: theirs.tenant.clone(), page: None };
     let new_key = v1::CreateKeyRequest {
         tenant_id: theirs.tenant.clone(),
         name: "x".to_owned(),
@@ -306,6 +307,7 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("CreateKey", "tenant_not_found", tenants.create_key(new_key).await.map(drop)),
         ("ListKeys", "tenant_not_found", tenants.list_keys(list).await.map(drop)),
         ("ListUsage", "tenant_not_found", tenants.list_usage(usage).await.map(drop)),
+        ("ListAudit", "tenant_not_found", api.audit().list_audit(audit).await.map(drop)),
         ("RevokeKey", "tenant_not_found", tenants.revoke_key(revoke(&theirs.tenant)).await.map(drop)),
         ("DeleteTenant", operator, tenants.delete_tenant(end).await.map(drop)),
         ("UpdateTenant", operator, tenants.update_tenant(limits).await.map(drop)),

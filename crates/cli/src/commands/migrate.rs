@@ -48,6 +48,9 @@ pub(crate) async fn run(output: &Output, arguments: &MigrateArgs) -> Result<Exit
         return check(output, url).await;
     }
     let passwords = match (&arguments.services_password, &arguments.broker_password) {
+        (Some(services), Some(broker)) if services.expose().is_empty() || broker.expose().is_empty() => {
+            bail!("a password is empty; leave both out to keep those that the roles have")
+        }
         (Some(services), Some(broker)) if services == broker => {
             bail!(
                 "the two passwords are equal; the broker needs another one, so that no service can log in as the broker"
@@ -60,6 +63,9 @@ pub(crate) async fn run(output: &Output, arguments: &MigrateArgs) -> Result<Exit
     };
     let migrated = admin::migrate(url, passwords).await.context("migrate the database")?;
     let text = match migrated.from {
+        Some(from) if from == migrated.to && passwords.is_some() => {
+            format!("the schema has version {from}; the passwords are set")
+        }
         Some(from) if from == migrated.to => format!("the schema has version {from}; nothing was to do"),
         Some(from) => format!("the schema has version {}; it was {from}", migrated.to),
         None => format!("the schema is created, with version {}", migrated.to),

@@ -75,7 +75,14 @@ async fn a_change_that_fails_leaves_no_line_and_nobody_changes_a_line() {
     store.revoke_key(tenant, "fl_none").await.unwrap_err();
     assert_eq!(lines(&store, AuditScope::Tenant(tenant)).await.len(), before.len() + 1);
     let mut app = connect(&world.database.app_url).await;
+    let mut system = connect(&world.database.system_url).await;
+    for statement in ["update audit set actor = 'x'", "delete from audit", "truncate audit"] {
+        let error = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut system).await.unwrap_err();
+        assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("42501"), "{statement}");
+    }
+    assert_eq!(store.forget_audit(100).await.unwrap(), 0, "no line is old");
     for (statement, code) in [
+        ("select forget_audit(1)", "42501"),
         ("update audit set actor = 'x'", "42501"),
         ("delete from audit", "42501"),
         (

@@ -202,7 +202,7 @@ pub(crate) struct IssuedKey {
 /// Creates a key of a tenant; see [`managed_tenant`].
 ///
 /// # Errors
-/// `tenant_missing`, `tenant_not_found`, `name_empty`, `name_too_long`, `store_unavailable`.
+/// `tenant_missing`, `tenant_not_found`, `name_empty`, `name_too_long`, `name_invalid`, `store_unavailable`.
 pub(crate) async fn create_key(
     gateway: &Gateway,
     principal: &Principal,
@@ -211,7 +211,7 @@ pub(crate) async fn create_key(
     role: Role,
 ) -> Result<IssuedKey, Error> {
     let tenant = managed_tenant(gateway, principal, tenant, Scope::Manage).await?;
-    let (new, name) = (NewKey::make(), checks::name(name)?);
+    let (new, name) = (NewKey::make(), key_name(name)?);
     let key = gateway
         .state
         .store
@@ -219,6 +219,21 @@ pub(crate) async fn create_key(
         .create_key(tenant, &new.prefix, &new.sha256, &name, role)
         .await?;
     Ok(IssuedKey { key, secret: new.secret })
+}
+
+/// Checks the name of a key, which the audit shows as that of who acted.
+fn key_name(name: &str) -> Result<String, Error> {
+    let name = checks::name(name)?;
+    if name.chars().any(char::is_control) {
+        return Err(
+            Invalid::Name.because("the name of a key has no line breaks and other control characters")
+        );
+    }
+    if ["operator", "unknown"].contains(&name.as_str()) || name.starts_with("postgres:") {
+        let message = format!("the audit calls others {name}; choose another name");
+        return Err(Invalid::Name.because(message));
+    }
+    Ok(name)
 }
 
 /// Lists the keys of a tenant; see [`managed_tenant`].

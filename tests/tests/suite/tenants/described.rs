@@ -97,7 +97,9 @@ impl Protocol {
                     let within = |name: &str| names(&format!("{}.{name}", field.name()));
                     inner.map(|inner| self.encode(inner, &within)).filter(|inner| !inner.is_empty())
                 }
-                Type::Enum | Type::Uint32 if ["answer", "weight", "running_max"].contains(&field.name()) => {
+                Type::Enum | Type::Uint32
+                    if ["answer", "weight", "running_max", "role"].contains(&field.name()) =>
+                {
                     bytes.extend([varint_tag(field), 1]);
                     None
                 }

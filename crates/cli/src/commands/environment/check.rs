@@ -10,7 +10,7 @@ use crate::{
         opening::{open_project, open_repository},
         prompt::{self, CommandLimit},
     },
-    exit::Exit,
+    exit::{self, Exit},
     repository::source::RepositoryArgs,
     stream::tool_call,
     terminal::{output::Output, paint::harmless},
@@ -179,9 +179,21 @@ async fn allow(
 /// Gives a project the files that passed: sessions that name the project would begin with the older ones, of which the check says nothing.
 async fn renew(client: &Client, output: &Output, renewal: SetProjectSourceRequest) -> Result<()> {
     let set = async || client.projects().set_project_source(renewal.clone()).await;
-    let project = call("renew the files of the project", set).await?.project.unwrap_or_default();
-    output.note(&format!("{} begins with this commit from now on", project.name));
-    Ok(())
+    match call("renew the files of the project", set).await {
+        Ok(answer) => {
+            let project = answer.project.unwrap_or_default();
+            output.note(&format!("{} begins with this commit from now on", project.name));
+            Ok(())
+        }
+        // The check has passed, whoever ran it.
+        Err(error) if exit::code(&error) == "scope_missing" => {
+            output.note(
+                "sessions that name the project begin with its older files: only an admin changes them",
+            );
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn is_allowed(proposed: &ProposedEnvironment) -> bool {

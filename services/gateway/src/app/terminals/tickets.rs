@@ -52,7 +52,7 @@ pub(crate) async fn issue(
 /// Redeems a ticket for the terminal and the directory that it was issued for.
 ///
 /// # Errors
-/// `pty_forbidden`, `tickets_unavailable`; those of [`TerminalHost::of_terminal`].
+/// `pty_forbidden`, `tickets_unavailable`, `store_unavailable`; those of [`TerminalHost::of_terminal`].
 pub(crate) async fn redeem(
     gateway: &Gateway,
     ticket: &str,
@@ -64,6 +64,11 @@ pub(crate) async fn redeem(
     let grant = grant.filter(|grant| grant.pty == terminal && grant.directory == directory);
     let message = "the ticket is unknown, already used, expired, or for another terminal";
     let grant = grant.ok_or(Error::TerminalForbidden(message))?;
+    if let Some(key) = grant.key
+        && gateway.state.store.list_valid_keys(&[key]).await?.is_empty()
+    {
+        return Err(Error::TerminalForbidden("the key that got the ticket is revoked"));
+    }
     let (host, terminal) = TerminalHost::find(&gateway.state, grant.tenant, terminal).await?;
     Ok(Redemption { host, terminal, key: grant.key })
 }
