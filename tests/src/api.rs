@@ -189,12 +189,12 @@ impl Api {
         ProjectServiceClient::new(self.authorized())
     }
 
-    /// Client of `TenantService`.
+    /// Client of `AuditService`.
     pub fn audit(&self) -> AuditServiceClient<Authorized> {
         AuditServiceClient::new(self.authorized())
     }
 
-    /// The tenant service.
+    /// Client of `TenantService`.
     pub fn tenants(&self) -> TenantServiceClient<Authorized> {
         TenantServiceClient::new(self.authorized())
     }

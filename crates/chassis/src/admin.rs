@@ -1,6 +1,6 @@
 //! The admin port: liveness, readiness and metrics of the process. Users must never reach it.
 
-use crate::tasks;
+use crate::{lock, tasks};
 use axum::{
     Json, Router,
     extract::State,
@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 use tokio::net::TcpListener;
@@ -72,7 +72,7 @@ impl Health {
     }
 
     fn insert(&self, name: &'static str, component: Component) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, component);
+        lock(&self.0).insert(name, component);
     }
 
     /// Whether every component that the service needs works. False until the first component is set.
@@ -82,7 +82,7 @@ impl Health {
 
     /// Returns the current state of all components.
     pub fn snapshot(&self) -> Snapshot {
-        let components = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let components = lock(&self.0).clone();
         let is_ready = |component: &Component| component.ok || component.optional;
         Snapshot { ready: !components.is_empty() && components.values().all(is_ready), components }
     }

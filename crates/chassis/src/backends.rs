@@ -51,8 +51,8 @@ pub struct Backends {
     /// The token for the sandbox service.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true)]
     pub sandbox_token: Secret<String>,
-    /// The id of the sandbox service that the present one replaces, with all files of sessions: set it once, if the data directory of the other one is
-    /// lost for good.
+    /// The id of a sandbox service whose data directory is lost for good. The service at FLOTILLA_SANDBOX_URL takes its place, and the files of its sessions
+    /// are gone. Set it for one start.
     #[arg(long, env = "FLOTILLA_SANDBOX_REPLACES", value_name = "ID")]
     pub sandbox_replaces: Option<String>,
     /// The platform's opencode.json. It binds every session; lower levels cannot loosen it.

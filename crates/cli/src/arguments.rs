@@ -108,7 +108,7 @@ pub(crate) enum TenantCommand {
     Diff {
         /// The session.
         id: String,
-        /// Only the changes of this prompt's turn; `flotilla messages --ids` shows the ids.
+        /// Only the changes of this prompt's turn, by its id or the beginning or end of it; `flotilla messages --ids` shows the ids.
         #[arg(long, value_name = "MESSAGE")]
         message: Option<String>,
     },

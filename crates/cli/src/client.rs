@@ -1,7 +1,7 @@
 //! The connection to a gateway: its address, the API key, and calls that survive a short outage.
 
 use crate::{
-    exit::{GatewayLoss, NO_GATEWAY, coded},
+    exit::{self, GatewayLoss, NO_GATEWAY, coded},
     stack::target::{self, Connection, Target},
     terminal::output::Output,
 };
@@ -49,6 +49,8 @@ const CLI_BACKOFF_CAP_MS: u64 = 5_000;
 
 /// Longest wait for an answer of the HTTP API, in which everything is small but the session of `export`.
 const HTTP_WITHIN: Duration = Duration::from_secs(60);
+/// Longest answer of the HTTP API in bytes: what a message of gRPC may have, which carries the same objects. A longer one is an error.
+const HTTP_BYTES_MAX: usize = rpc::MESSAGE_BYTES_MAX;
 /// The header that names the directory of a request; the path is percent-encoded.
 const DIRECTORY: &str = "x-opencode-directory";
 
@@ -139,25 +141,41 @@ impl Client {
     /// Reads a route of the gateway's HTTP API, which is OpenCode's. `directory`: the one that the route is about, if it is about one.
     ///
     /// # Errors
-    /// `gateway_unreachable`, `key_refused`; a sentence with the status of any other refusal.
+    /// `gateway_unreachable`, `key_refused`; `connection_lost`: the answer broke off; the code of any other refusal, in a sentence with its status; an
+    /// answer of more than [`HTTP_BYTES_MAX`] bytes, and one that no gateway gives.
     pub(crate) async fn get_json(&self, path: &str, directory: Option<&Path>) -> Result<Value> {
         let url = format!("{}{path}", self.url().trim_end_matches('/'));
         let mut request = chassis::http::client()?.get(&url).bearer_auth(self.secret.expose());
         if let Some(directory) = directory {
             request = request.header(DIRECTORY, text::percent_encode(directory.as_os_str().as_bytes()));
         }
-        let unreachable = |error: &dyn std::error::Error| {
-            coded("gateway_unreachable", format!("cannot reach the gateway {}: {error}", self.url()))
-        };
-        let answer = request.timeout(HTTP_WITHIN).send().await.map_err(|error| unreachable(&error))?;
+        let sent = request.timeout(HTTP_WITHIN).send().await;
+        let mut answer = sent.map_err(|error| exit::unreachable_gateway(self.url(), &error))?;
         let status = answer.status();
-        let body: Result<Value, _> = answer.json().await;
-        match (status.as_u16(), body) {
+        if status.as_u16() == 401 {
+            return Err(coded("key_refused", "the gateway refused the API key"));
+        }
+        let mut body = vec![];
+        let lost = |error: &(dyn std::error::Error + 'static)| {
+            coded("connection_lost", format!("the answer of {url} broke off: {}", exit::cause(error)))
+        };
+        while let Some(piece) = answer.chunk().await.map_err(|error| lost(&error))? {
+            if body.len() + piece.len() > HTTP_BYTES_MAX {
+                bail!("{url} answered with more than {HTTP_BYTES_MAX} bytes");
+            }
+            body.extend_from_slice(&piece);
+        }
+        match (status.as_u16(), serde_json::from_slice::<Value>(&body)) {
             (200, Ok(value)) => Ok(value),
-            (401, _) => Err(coded("key_refused", "the gateway refused the API key")),
             (_, body) => {
-                let message = body.ok().and_then(|body| Some(body["data"]["message"].as_str()?.to_owned()));
-                bail!("{url} answered {status}: {}", message.unwrap_or_else(|| NO_GATEWAY.to_owned()))
+                let body = body.unwrap_or_default();
+                let data = &body["data"];
+                let message = data["message"].as_str().unwrap_or(NO_GATEWAY);
+                let message = format!("{url} answered {status}: {message}");
+                match data["ref"].as_str() {
+                    Some(code) => Err(coded(code.to_owned(), message)),
+                    None => bail!(message),
+                }
             }
         }
     }
@@ -349,7 +367,7 @@ pub(crate) async fn first_pages<T>(
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-    use crate::exit;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
     async fn addresses_and_keys_that_no_call_can_use_are_refused() {
@@ -381,5 +399,50 @@ mod tests {
         assert!(sentence.contains("refused"), "{sentence}");
         assert_eq!(exit::code(&error), "gateway_unreachable");
         assert!(!exit::is_answer(&error));
+        let error = client.get_json("/session", None).await.unwrap_err();
+        let sentence = exit::sentence(&error).unwrap();
+        assert!(sentence.starts_with(&format!("cannot reach the gateway {url}: ")), "{sentence}");
+        assert!(sentence.contains("refused"), "{sentence}");
+        assert_eq!(exit::code(&error), "gateway_unreachable");
+    }
+
+    /// Serves one answer, and closes the connection.
+    async fn answering(answer: String) -> Client {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
+            // The client may have left.
+            drop(stream.write_all(answer.as_bytes()).await);
+        });
+        Client::at(&url, &Secret::new("key".to_owned())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_result_says_why() {
+        let answer = |status: &str, body: &str| {
+            format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        };
+        let refusal = r#"{"name":"UnknownError","data":{"message":"no such thing","ref":"thing_not_found"}}"#;
+        for (answer, code, want) in [
+            (answer("404 Not Found", refusal), "thing_not_found", "404 Not Found: no such thing"),
+            (answer("401 Unauthorized", ""), "key_refused", "refused the API key"),
+            (answer("200 OK", "<html>"), "command_failed", "this is no Flotilla gateway"),
+            (answer("404 Not Found", "<html>"), "command_failed", "this is no Flotilla gateway"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{".to_owned(), "connection_lost", "broke off"),
+            (
+                answer("200 OK", &" ".repeat(HTTP_BYTES_MAX + 1)),
+                "command_failed",
+                "with more than 12582912 bytes",
+            ),
+        ] {
+            let error = answering(answer).await.get_json("/x", None).await.unwrap_err();
+            let sentence = exit::sentence(&error).unwrap();
+            assert_eq!(exit::code(&error), code, "{sentence}");
+            assert!(sentence.contains(want), "{sentence}");
+        }
+        let value = answering(answer("200 OK", r#"{"a":1}"#)).await.get_json("/x", None).await.unwrap();
+        assert_eq!(value["a"], 1);
     }
 }

@@ -1,16 +1,18 @@
 //! The end of the process: an exit code for scripts, one sentence for people, and an error code for programs.
 
 use serde_json::{Value, json};
-use std::{fmt, io, sync::Arc};
+use std::{borrow::Cow, error::Error, fmt, io, sync::Arc};
 
 /// The code of an error that arose in this program and has no code of its own.
 const FAILED: &str = "command_failed";
+/// The code of a gateway that does not answer.
+const GATEWAY_UNREACHABLE: &str = "gateway_unreachable";
 /// The code of a command line that cannot be understood.
 pub(crate) const USAGE: &str = "usage";
 
 /// The code of a session that does not exist, for the gateway and for this program.
 pub(crate) const SESSION_NOT_FOUND: &str = "session_not_found";
-/// What an answer means that no gateway gives.
+/// Tells a person that the server that answered is not a gateway.
 pub(crate) const NO_GATEWAY: &str = "this is no Flotilla gateway; check the address and the port";
 
 /// Exit codes; part of the interface.
@@ -70,7 +72,7 @@ impl Exit {
 /// Returns the sentence for an error: the server's message with its code, or the chain of causes. Never a debug dump.
 /// `None` if the reader of our output has exited.
 pub(crate) fn sentence(error: &anyhow::Error) -> Option<String> {
-    let broken = |cause: &(dyn std::error::Error + 'static)| {
+    let broken = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(broken) {
@@ -90,7 +92,7 @@ pub(crate) fn sentence(error: &anyhow::Error) -> Option<String> {
 /// An error of this program that has a stable code.
 #[derive(Debug)]
 pub(crate) struct CodedError {
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     pub(crate) message: String,
 }
 
@@ -100,11 +102,21 @@ impl fmt::Display for CodedError {
     }
 }
 
-impl std::error::Error for CodedError {}
+impl Error for CodedError {}
 
 /// Makes an error with a stable code.
-pub(crate) fn coded(code: &'static str, message: impl Into<String>) -> anyhow::Error {
-    CodedError { code, message: message.into() }.into()
+pub(crate) fn coded(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> anyhow::Error {
+    CodedError { code: code.into(), message: message.into() }.into()
+}
+
+/// The error of a gateway that could not be reached; `error`: what the connection says.
+pub(crate) fn unreachable_gateway(url: &str, error: &(dyn Error + 'static)) -> anyhow::Error {
+    coded(GATEWAY_UNREACHABLE, unreachable_sentence(&format!(" {url}"), &cause(error)))
+}
+
+/// The deepest cause of an error, which is that of the operating system.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+    sources(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Why a call did not reach the gateway or lost it. It is the source of the status of the call.
@@ -122,8 +134,8 @@ impl fmt::Display for GatewayLoss {
     }
 }
 
-impl std::error::Error for GatewayLoss {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for GatewayLoss {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.source)
     }
 }
@@ -143,9 +155,9 @@ fn loss(status: &tonic::Status) -> Option<&GatewayLoss> {
     sources(status).into_iter().find_map(|source| source.downcast_ref::<GatewayLoss>())
 }
 
-/// The sources of a status, the deepest last.
-fn sources(status: &tonic::Status) -> Vec<&(dyn std::error::Error + 'static)> {
-    let (mut found, mut next) = (vec![], std::error::Error::source(status));
+/// The sources of an error, the deepest last.
+fn sources(error: &(dyn Error + 'static)) -> Vec<&(dyn Error + 'static)> {
+    let (mut found, mut next) = (vec![], error.source());
     while let Some(source) = next {
         found.push(source);
         next = source.source();
@@ -157,11 +169,11 @@ fn sources(status: &tonic::Status) -> Vec<&(dyn std::error::Error + 'static)> {
 pub(crate) fn code(error: &anyhow::Error) -> String {
     for cause in error.chain() {
         if let Some(coded) = cause.downcast_ref::<CodedError>() {
-            return coded.code.to_owned();
+            return coded.code.clone().into_owned();
         }
         if let Some(status) = cause.downcast_ref::<tonic::Status>() {
             return rpc::status::code_of(status).unwrap_or_else(|| match status.code() {
-                _ if is_unreachable(status) => "gateway_unreachable".to_owned(),
+                _ if is_unreachable(status) => GATEWAY_UNREACHABLE.to_owned(),
                 tonic::Code::Unauthenticated => "key_refused".to_owned(),
                 code => format!("grpc_{}", code as i32),
             });
@@ -181,7 +193,12 @@ fn status_sentence(status: &tonic::Status) -> String {
         return format!("{} ({code}){hint}", status.message());
     }
     match status.code() {
-        _ if is_unreachable(status) => unreachable_sentence(status),
+        _ if is_unreachable(status) => {
+            let url = loss(status).map(|loss| format!(" {}", loss.url)).unwrap_or_default();
+            let causes = sources(status);
+            let cause = causes.last().map_or_else(|| status.message().to_owned(), ToString::to_string);
+            unreachable_sentence(&url, &cause)
+        }
         // A web server answers without the trailers of gRPC.
         _ if status.message().starts_with("grpc-status header missing") => {
             format!("{NO_GATEWAY} ({})", status.message())
@@ -191,12 +208,9 @@ fn status_sentence(status: &tonic::Status) -> String {
     }
 }
 
-/// Says which gateway cannot be reached, and why: the deepest cause is that of the operating system.
-fn unreachable_sentence(status: &tonic::Status) -> String {
-    let url = loss(status).map(|loss| format!(" {}", loss.url)).unwrap_or_default();
-    let causes = sources(status);
-    let cause = causes.last().map_or_else(|| status.message().to_owned(), |cause| cause.to_string());
-    let hint = if is_plain(&cause) { "; it speaks no TLS, so its address begins with http://" } else { "" };
+/// Says which gateway cannot be reached, and why. `url`: with a space before it; empty: it is not known.
+fn unreachable_sentence(url: &str, cause: &str) -> String {
+    let hint = if is_plain(cause) { "; it speaks no TLS, so its address begins with http://" } else { "" };
     format!("cannot reach the gateway{url}: {cause}{hint}")
 }
 
@@ -235,7 +249,7 @@ mod tests {
         assert_eq!(of(tonic::Status::unavailable("tcp connect error")), "gateway_unreachable");
         assert_eq!(of(tonic::Status::unauthenticated("no key")), "key_refused");
         assert_eq!(of(tonic::Status::internal("lost")), "grpc_13");
-        let lost = CodedError { code: "connection_lost", message: "lost".to_owned() };
+        let lost = CodedError { code: "connection_lost".into(), message: "lost".to_owned() };
         let lost = Err::<(), _>(lost).context("follow the session").unwrap_err();
         assert_eq!(
             (code(&lost).as_str(), sentence(&lost).unwrap().as_str()),

@@ -20,6 +20,7 @@ use domain::text;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use rpc::v1::{
     admin_service_server::AdminServiceServer,
+    audit_service_server::AuditServiceServer,
     environment_service_server::EnvironmentServiceServer,
     event_service_server::{EventService, EventServiceServer},
     message_service_server::MessageServiceServer,
@@ -75,6 +76,8 @@ pub(crate) struct State {
     pub export: (Vec<u8>, String, String),
     /// The sessions of lists; empty: the only one.
     pub sessions: Vec<Session>,
+    /// How often they were listed.
+    pub session_lists: u32,
     /// The open requests to people.
     pub permissions: Vec<Permission>,
     pub questions: Vec<Question>,
@@ -126,6 +129,7 @@ impl Fake {
             .add_service(SecretServiceServer::new(self.clone()))
             .add_service(EnvironmentServiceServer::new(self.clone()))
             .add_service(AdminServiceServer::new(self.clone()))
+            .add_service(AuditServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
         url
@@ -343,7 +347,9 @@ impl SessionService for Fake {
 
     async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
         let session = Session { id: SESSION.to_owned(), wait: Some(Wait::default()), ..Session::default() };
-        let known = self.0.lock().unwrap().sessions.clone();
+        let mut state = self.0.lock().unwrap();
+        state.session_lists += 1;
+        let known = state.sessions.clone();
         let sessions = if known.is_empty() { vec![session] } else { known };
         Ok(Response::new(ListSessionsResponse { sessions, next_cursor: String::new() }))
     }

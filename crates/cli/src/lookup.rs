@@ -33,29 +33,59 @@ const TITLE_CHARS: usize = 50;
 /// # Errors
 /// `session_not_found`, `session_ambiguous`; the refusal of the gateway.
 pub(crate) async fn session(client: &Client, output: &Output, named: &str) -> Result<String> {
-    if named == NEWEST {
-        return Ok(newest(client, output, None).await?.id);
+    SessionFinder::new(client, output).find(named).await
+}
+
+/// Finds the sessions that a command line names. It loads the last used sessions at most once.
+pub(crate) struct SessionFinder<'a> {
+    client: &'a Client,
+    output: &'a Output,
+    /// The last used sessions, once a short name needs them.
+    sessions: Option<Vec<Session>>,
+}
+
+impl<'a> SessionFinder<'a> {
+    pub(crate) fn new(client: &'a Client, output: &'a Output) -> Self {
+        Self { client, output, sessions: None }
     }
-    if named.starts_with(PREFIX) && named.len() >= ID_CHARS {
-        return Ok(named.to_owned());
-    }
-    let sessions = newest_sessions(client, SESSIONS_MAX).await?;
-    let found: Vec<_> = sessions.iter().filter(|session| fits(&session.id, named)).collect();
-    match found.as_slice() {
-        [one] => Ok(one.id.clone()),
-        [] => Err(coded(
-            SESSION_NOT_FOUND,
-            format!(
-                "no session has {named:?} at the beginning or the end of its id; `flotilla ls` lists the sessions"
-            ),
-        )),
-        several => {
-            let lines = several.iter().take(NAMED_MAX).map(|session| line(session));
-            let lines: Vec<_> = lines.chain((several.len() > NAMED_MAX).then(|| "…".to_owned())).collect();
-            let message = format!("{} sessions fit {named:?}:\n  {}", several.len(), lines.join("\n  "));
-            Err(coded("session_ambiguous", message))
+
+    /// Like [`session`].
+    ///
+    /// # Errors
+    /// Those of [`session`].
+    pub(crate) async fn find(&mut self, named: &str) -> Result<String> {
+        if named == NEWEST {
+            return Ok(newest(self.client, self.output, None).await?.id);
+        }
+        if named.starts_with(PREFIX) && is_whole(named) {
+            return Ok(named.to_owned());
+        }
+        let sessions = match &mut self.sessions {
+            Some(sessions) => sessions,
+            none => none.insert(newest_sessions(self.client, SESSIONS_MAX).await?),
+        };
+        match fit(sessions, |session| &session.id, named) {
+            Fit::One(session) => Ok(session.id.clone()),
+            Fit::Nothing => Err(coded(
+                SESSION_NOT_FOUND,
+                format!(
+                    "no session has {named:?} at the beginning or the end of its id; `flotilla ls` lists the sessions"
+                ),
+            )),
+            Fit::Several(several) => {
+                let lines = several.iter().take(NAMED_MAX).map(|session| line(session));
+                let lines: Vec<_> =
+                    lines.chain((several.len() > NAMED_MAX).then(|| "…".to_owned())).collect();
+                let message = format!("{} sessions fit {named:?}:\n  {}", several.len(), lines.join("\n  "));
+                Err(coded("session_ambiguous", message))
+            }
         }
     }
+}
+
+/// Whether a person can mean nothing but a session.
+pub(crate) fn means_session(named: &str) -> bool {
+    named == NEWEST || named.starts_with(PREFIX)
 }
 
 /// The last used session of a project that is no subtask; without a project, of the project that this directory belongs to. Says which it is.
@@ -110,8 +140,30 @@ async fn list(client: &Client, project_id: &str, most: usize) -> Result<Vec<Sess
     Ok(sessions.await?.entries)
 }
 
+/// What fits a short name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fit<'a, T> {
+    Nothing,
+    One(&'a T),
+    Several(Vec<&'a T>),
+}
+
+/// Which entries a person may mean, who names one by the beginning or the end of its id.
+pub(crate) fn fit<'a, T>(entries: &'a [T], id: impl Fn(&T) -> &str, named: &str) -> Fit<'a, T> {
+    let mut found: Vec<_> = entries.iter().filter(|entry| fits(id(entry), named)).collect();
+    match found.len() {
+        0 | 1 => found.pop().map_or(Fit::Nothing, Fit::One),
+        _ => Fit::Several(found),
+    }
+}
+
+/// Whether a person gives a whole id.
+pub(crate) fn is_whole(named: &str) -> bool {
+    named.len() >= ID_CHARS
+}
+
 /// Whether an id has these characters at its beginning, with or without the prefix, or at its end.
-pub(crate) fn fits(id: &str, named: &str) -> bool {
+fn fits(id: &str, named: &str) -> bool {
     let tail = id.split_once('_').map_or(id, |(_, tail)| tail);
     named.len() >= CHARS_MIN && (id.starts_with(named) || tail.starts_with(named) || tail.ends_with(named))
 }
@@ -147,5 +199,26 @@ mod tests {
         assert_eq!(exit::code(&refused), "session_ambiguous");
         assert!(text.contains(SESSION) && text.contains(&format!("of {other}")), "{text}");
         assert_eq!(find("9D5P").await.unwrap(), other);
+    }
+
+    #[tokio::test]
+    async fn several_short_names_load_the_sessions_once_and_whole_ids_never() {
+        let fake = Fake::default();
+        let (client, output) = (fake.serve().await, Output::kept(false));
+        let mut finder = SessionFinder::new(&client, &output);
+        for (named, lists) in [(SESSION, 0), ("9D5O", 1), (SESSION, 1), ("1ffcce3d", 1)] {
+            assert_eq!(finder.find(named).await.unwrap(), SESSION);
+            assert_eq!(fake.0.lock().unwrap().session_lists, lists, "{named}");
+        }
+    }
+
+    #[test]
+    fn a_short_name_fits_nothing_one_or_several() {
+        let ids = ["pty_abcd1", "pty_abcd2", "pty_efgh3"];
+        let find = |named: &str| fit(&ids, |id| id, named);
+        assert_eq!(find("abcd"), Fit::Several(vec![&ids[0], &ids[1]]));
+        assert_eq!(find("pty_abcd2"), Fit::One(&ids[1]));
+        assert_eq!(find("fgh3"), Fit::One(&ids[2]));
+        assert_eq!(find("gh3"), Fit::Nothing);
     }
 }

@@ -29,6 +29,7 @@ use commands::{
     tenant, worktree,
 };
 use exit::Exit;
+use lookup::SessionFinder;
 use stack::{
     down,
     service::{self, ServiceArgs},
@@ -138,8 +139,9 @@ fn told(output: &Output, has_outcome: bool, error: anyhow::Error) -> anyhow::Err
 /// Runs a command of a tenant.
 async fn call_gateway(client: &Client, output: &Output, mut command: TenantCommand) -> Result<Exit> {
     let has_outcome = command.has_outcome();
+    let mut finder = SessionFinder::new(client, output);
     for named in command.sessions_mut() {
-        let found = lookup::session(client, output, named).await;
+        let found = finder.find(named).await;
         *named = found.map_err(|error| told(output, has_outcome, error))?;
     }
     match command {
@@ -149,9 +151,7 @@ async fn call_gateway(client: &Client, output: &Output, mut command: TenantComma
         TenantCommand::Pty(arguments) => pty::run(client, output, arguments).await,
         TenantCommand::Watch(arguments) => watch::run(client, output, arguments).await,
         TenantCommand::Ls(arguments) => sessions::list(client, output, arguments).await,
-        TenantCommand::Diff { id, message } => {
-            sessions::diff(client, output, &id, message.unwrap_or_default()).await
-        }
+        TenantCommand::Diff { id, message } => sessions::diff(client, output, &id, message.as_deref()).await,
         TenantCommand::Output { id, path } => sessions::output(client, output, &id, &path).await,
         TenantCommand::Fork(arguments) => history::fork(client, output, arguments).await,
         TenantCommand::Revert(arguments) => history::revert(client, output, arguments).await,

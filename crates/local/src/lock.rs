@@ -3,7 +3,7 @@
 use crate::error::Error;
 use std::{
     fs::{File, OpenOptions, TryLockError},
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     path::Path,
 };
 
@@ -27,9 +27,7 @@ impl Lock {
                 Ok(Self { _file: file })
             }
             Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                file.read_to_string(&mut pid).map_err(Error::io("read", path))?;
-                Err(Error::Busy { file: path.to_owned(), pid: pid.trim().to_owned() })
+                Err(Error::Busy { file: path.to_owned(), pid: read_pid(&mut file, path)? })
             }
             Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
         }
@@ -43,6 +41,23 @@ impl Lock {
         let file = open(path)?;
         file.lock().map_err(Error::io("lock", path))?;
         Ok(Self { _file: file })
+    }
+
+    /// The pid of the process that holds `path` exclusively, as the file has it: a process that has just locked the file may not have written
+    /// its own yet. Writes nothing, and makes no file.
+    ///
+    /// # Errors
+    /// The file cannot be opened, locked or read.
+    pub fn find_holder(path: &Path) -> Result<Option<String>, Error> {
+        let mut file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(Error::io("open", path))?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(read_pid(&mut file, path)?)),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
+        }
     }
 
     /// Waits until no process holds `path` exclusively and locks it shared. Blocks the thread.
@@ -61,4 +76,33 @@ fn open(path: &Path) -> Result<File, Error> {
         .truncate(false)
         .open(path)
         .map_err(Error::io("open", path))
+}
+
+fn read_pid(file: &mut File, path: &Path) -> Result<String, Error> {
+    let mut pid = String::new();
+    file.read_to_string(&mut pid).map_err(Error::io("read", path))?;
+    Ok(pid.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn who_asks_for_the_holder_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert_eq!(Lock::find_holder(&path).unwrap(), None);
+        assert!(!path.exists());
+        let lock = Lock::take(&path).unwrap();
+        let own = std::process::id().to_string();
+        assert_eq!(Lock::find_holder(&path).unwrap(), Some(own));
+        drop(lock);
+        fs::write(&path, "another text").unwrap();
+        assert_eq!(Lock::find_holder(&path).unwrap(), None);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another text");
+        let _lock = Lock::take(&path).unwrap();
+    }
 }

@@ -39,6 +39,13 @@ pub(crate) struct AuditNote<'a> {
     pub(crate) object: &'a str,
 }
 
+impl<'a> AuditNote<'a> {
+    /// A line of a tenant.
+    pub(crate) fn of(tenant: TenantId, action: &'a str, object: &'a str) -> Self {
+        Self { tenant: Some(tenant), action, object }
+    }
+}
+
 /// The lines to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditScope {
@@ -61,7 +68,7 @@ impl Store {
     /// `Db`.
     pub async fn note_action(&self, tenant: TenantId, action: &str, object: &str) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
-        self.note(&mut tx, AuditNote { tenant: Some(tenant), action, object }).await?;
+        self.note(&mut tx, AuditNote::of(tenant, action, object)).await?;
         Ok(tx.commit().await?)
     }
 

@@ -40,7 +40,7 @@ pub struct Migrated {
 /// `Migrate` or `Db`; a failed migration changes nothing.
 pub async fn migrate(migrator_url: &str, passwords: Option<Passwords<'_>>) -> Result<Migrated, Error> {
     let mut connection = PgConnection::connect(migrator_url).await?;
-    let from = schema::found(&mut connection).await?;
+    let from = schema::find_version(&mut connection).await?;
     MIGRATIONS.run(&mut connection).await?;
     if let Some(Passwords { services, broker }) = passwords {
         for role in SERVICE_ROLES {
@@ -50,7 +50,7 @@ pub async fn migrate(migrator_url: &str, passwords: Option<Passwords<'_>>) -> Re
     }
     let without_login = roles_without_login(&mut connection).await?;
     connection.close().await?;
-    Ok(Migrated { from, to: schema::known(), without_login })
+    Ok(Migrated { from, to: schema::known_version(), without_login })
 }
 
 /// Why this program cannot work with the database, if it cannot. Changes nothing.
@@ -59,7 +59,7 @@ pub async fn migrate(migrator_url: &str, passwords: Option<Passwords<'_>>) -> Re
 /// `Db`.
 pub async fn check(migrator_url: &str) -> Result<Option<SchemaProblem>, Error> {
     let mut connection = PgConnection::connect(migrator_url).await?;
-    let found = schema::found(&mut connection).await?;
+    let found = schema::find_version(&mut connection).await?;
     connection.close().await?;
     Ok(schema::problem(found, NewerSchema::Refuse))
 }

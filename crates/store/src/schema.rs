@@ -1,7 +1,7 @@
 //! The version of the database's schema, and whether this program can work with it. A migration is named by its number.
 
 use crate::{Store, broker::BrokerStore, error::Error};
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{PgConnection, Row as _};
 
 pub(crate) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
@@ -58,13 +58,13 @@ pub enum SchemaProblem {
 }
 
 /// The newest version that this program knows.
-pub fn known() -> i64 {
+pub fn known_version() -> i64 {
     MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default()
 }
 
 /// Why the schema does not fit this program, if it does not.
 pub(crate) fn problem(found: Option<i64>, newer: NewerSchema) -> Option<SchemaProblem> {
-    let known = known();
+    let known = known_version();
     match found {
         None => Some(SchemaProblem::Missing),
         Some(found) if found < known => Some(SchemaProblem::Older { needed: known }),
@@ -81,7 +81,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn find_schema_problem(&self, newer: NewerSchema) -> Result<Option<SchemaProblem>, Error> {
-        judge(found(&mut *self.system.acquire().await?).await, newer)
+        without_privilege(find_version(&mut *self.system.acquire().await?).await, newer)
     }
 }
 
@@ -92,35 +92,32 @@ impl BrokerStore {
     /// `Db`.
     pub async fn find_schema_problem(&self, newer: NewerSchema) -> Result<Option<SchemaProblem>, Error> {
         let mut tx = self.0.begin_without_tenant().await?;
-        judge(found(&mut tx).await, newer)
+        without_privilege(find_version(&mut tx).await, newer)
     }
 }
 
-fn judge(
+/// Of a version that does not let our roles read the version yet.
+fn without_privilege(
     found: Result<Option<i64>, sqlx::Error>,
     newer: NewerSchema,
 ) -> Result<Option<SchemaProblem>, Error> {
     match found {
         Ok(found) => Ok(problem(found, newer)),
         Err(error) if has_code(&error, INSUFFICIENT_PRIVILEGE) => {
-            Ok(Some(SchemaProblem::Older { needed: known() }))
+            Ok(Some(SchemaProblem::Older { needed: known_version() }))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Reads the version; `None`: nothing has migrated the database.
-pub(crate) async fn found(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
+pub(crate) async fn find_version(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
     let query = sqlx::query("select max(version) as version from _sqlx_migrations where success");
     match query.fetch_one(connection).await {
-        Ok(row) => version(&row),
+        Ok(row) => row.try_get("version"),
         Err(error) if has_code(&error, UNDEFINED_TABLE) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn version(row: &PgRow) -> Result<Option<i64>, sqlx::Error> {
-    row.try_get("version")
 }
 
 fn has_code(error: &sqlx::Error, code: &str) -> bool {
@@ -134,7 +131,7 @@ mod tests {
     #[test]
     fn only_the_known_version_fits_unless_a_newer_one_is_accepted() {
         use NewerSchema::{Accept, Refuse};
-        let known = known();
+        let known = known_version();
         let newer = SchemaProblem::Newer { found: known + 1, known };
         for (found, accepted, want) in [
             (None, Accept, Some(SchemaProblem::Missing)),

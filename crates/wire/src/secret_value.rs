@@ -48,6 +48,7 @@ mod tests {
             name,
             value,
             actor: "ann".to_owned(),
+            actor_key: String::new(),
             urls: vec![],
         };
         for text in [format!("{set:?}"), format!("{put:#?}")] {

@@ -1,7 +1,6 @@
 //! The settings of the broker.
 
 use crate::{
-    caller::Caller,
     images::registry::hosts::{Hosts, PlaintextHost},
     outside::proxy::UpstreamProxy,
     secrets::{
@@ -262,9 +261,6 @@ impl Config {
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
         let (tokens, mut problems) = self.port().check();
-        if tokens.names().any(|name| Caller::of(Some(name)).is_none()) {
-            problems.push("FLOTILLA_BROKER_TOKENS has a name that is neither gateway nor worker".to_owned());
-        }
         let database =
             (SharedServer::Postgres, "FLOTILLA_BROKER_DATABASE_URL", self.database_url.expose().as_str());
         problems.extend(self.transport.problems([database]));

@@ -38,7 +38,10 @@ use secrets::{
     vault::{Vault, VaultError},
 };
 use std::{fs::File, sync::Arc, time::Duration};
-use store::{broker::BrokerStore, schema::NewerSchema};
+use store::{
+    broker::BrokerStore,
+    schema::{NewerSchema, UNREADABLE},
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
@@ -168,44 +171,47 @@ fn open_doors(
 
 /// Waits for Postgres, and checks its schema. False: the process must stop before it answers.
 async fn wait_for_schema(store: &BrokerStore, newer: NewerSchema, service: &Service) -> anyhow::Result<bool> {
-    while !service.shutdown.is_cancelled() {
-        match store.find_schema_problem(newer).await {
-            Ok(None) => return Ok(true),
-            Ok(Some(problem)) => return Err(problem.into()),
-            Err(error) if error.is_transient() => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "Postgres does not answer; retrying");
-                service.health.set("postgres", Err(error.to_string()));
-            }
-            Err(error) => return Err(error).context("read the version of the database"),
-        }
-        service.shutdown.run_until_cancelled(tokio::time::sleep(POLL)).await;
+    let ask = async || store.find_schema_problem(newer).await.map_err(VaultError::Store);
+    match until_answered(service, ask).await.context(UNREADABLE)? {
+        Some(None) => Ok(true),
+        Some(Some(problem)) => Err(problem.into()),
+        None => Ok(false),
     }
-    Ok(false)
 }
 
 /// Opens the vault, and seals in the background what older keys have sealed. Waits for Postgres; `None`: the process must stop before it answers.
 async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::Result<Option<Arc<Vault>>> {
     let vault = Arc::new(Vault::new(store, keys));
+    let checked = until_answered(service, async || vault.check_keys().await).await;
+    let Some(has_older_keys) = checked.context("use the keys of this deployment")? else { return Ok(None) };
+    if has_older_keys {
+        let own = (Arc::clone(&vault), service.clone());
+        service.tasks.spawn_loop("reseal", move || {
+            let (vault, service) = own.clone();
+            reseal::run(vault, service)
+        });
+    }
+    Ok(Some(vault))
+}
+
+/// Asks again while Postgres does not answer. `None`: the process must stop before it answers.
+///
+/// # Errors
+/// Those of `ask` for another reason.
+async fn until_answered<T>(
+    service: &Service,
+    ask: impl AsyncFn() -> Result<T, VaultError>,
+) -> Result<Option<T>, VaultError> {
     while !service.shutdown.is_cancelled() {
-        // A key service may be slow to answer.
-        let Some(checked) = service.shutdown.run_until_cancelled(vault.check_keys()).await else { break };
-        match checked {
+        // Postgres or a key service may be slow to answer.
+        let Some(answer) = service.shutdown.run_until_cancelled(ask()).await else { break };
+        match answer {
             Err(VaultError::Store(error)) if error.is_transient() => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "Postgres does not answer; retrying");
                 service.health.set("postgres", Err(error.to_string()));
             }
-            checked => {
-                if checked.context("use the keys of this deployment")? {
-                    let own = (Arc::clone(&vault), service.clone());
-                    service.tasks.spawn_loop("reseal", move || {
-                        let (vault, service) = own.clone();
-                        reseal::run(vault, service)
-                    });
-                }
-                return Ok(Some(vault));
-            }
+            answer => return answer.map(Some),
         }
         service.shutdown.run_until_cancelled(tokio::time::sleep(POLL)).await;
     }

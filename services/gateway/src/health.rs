@@ -4,7 +4,7 @@
 use crate::ground::state::State;
 use rpc::v1;
 use std::time::Duration;
-use store::{error::Error, schema::NewerSchema};
+use store::schema::NewerSchema;
 use tonic::{Code, Status};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
@@ -18,21 +18,27 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(crate) struct Watch {
     pub(crate) state: State,
     pub(crate) service: chassis::Service,
+    /// What it does with a newer schema until it has found one that fits. A newer version may migrate the database while this gateway runs, and it goes on until it
+    /// is replaced.
+    pub(crate) newer: NewerSchema,
     pub(crate) reporter: HealthReporter,
 }
 
 impl Watch {
     /// Polls until the gateway stops, and then reports that it does not serve.
     pub(crate) async fn run(self) {
-        let Self { state, service, reporter } = self;
+        let Self { state, service, mut newer, reporter } = self;
         let health = &service.health;
         while !service.shutdown.is_cancelled() {
             let postgres = state.store.ping().await;
             let schema = match &postgres {
-                Ok(()) => schema(&state).await,
+                Ok(()) => schema(&state, newer).await,
                 Err(_) => Err("Postgres does not answer".to_owned()),
             };
             let can_work = postgres.is_ok() && schema.is_ok();
+            if can_work {
+                newer = NewerSchema::Accept;
+            }
             health.set("postgres", postgres.map_err(text));
             health.set("schema", schema);
             let status = if can_work { ServingStatus::Serving } else { ServingStatus::NotServing };
@@ -54,12 +60,11 @@ impl Watch {
     }
 }
 
-/// A newer version may have migrated the database while this gateway runs, and it goes on until it is replaced.
-async fn schema(state: &State) -> Result<(), String> {
-    match state.store.find_schema_problem(NewerSchema::Accept).await {
+async fn schema(state: &State, newer: NewerSchema) -> Result<(), String> {
+    match state.store.find_schema_problem(newer).await {
         Ok(None) => Ok(()),
         Ok(Some(problem)) => Err(problem.to_string()),
-        Err(error) => Err(text::<Error>(error)),
+        Err(error) => Err(text(error)),
     }
 }
 

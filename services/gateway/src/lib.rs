@@ -17,7 +17,7 @@ mod streams;
 
 use anyhow::Context as _;
 use app::ground::gateway::Gateway;
-use auth::{keys::Keys, live_keys::LiveKeys};
+use auth::keys::Keys;
 use chassis::{
     backends::sandbox_check::{SandboxCheck, SandboxIds},
     port::{self, Bounds},
@@ -44,7 +44,7 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     match state.store.find_schema_problem(newer).await {
         Ok(None) => {}
         Ok(Some(problem)) => return Err(problem.into()),
-        // Postgres is away, so nothing is known: the health tells it later.
+        // Postgres is away, so nothing is known: the health looks again.
         Err(error) if error.is_transient() => {}
         Err(error) => return Err(error).context(schema::UNREADABLE),
     }
@@ -63,15 +63,8 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let feeds = Feeds::default();
     let operator_key = config.operator_key.as_ref().map(|key| key.expose().as_str());
     let keys = Keys::new(state.store.clone(), operator_key);
-    let refused = (Arc::clone(keys.refused()), state.store.clone(), state.shutdown.clone());
-    state.tasks.spawn_loop("refused keys", move || {
-        let (refused, store, shutdown) = refused.clone();
-        async move {
-            shutdown.run_until_cancelled(refused.write_forever(&store)).await;
-        }
-    });
-    let watch = health::Watch { state: state.clone(), service: service.clone(), reporter };
-    start_loops(&state, watch, &feeds, Arc::clone(keys.live()));
+    let watch = health::Watch { state: state.clone(), service: service.clone(), newer, reporter };
+    start_loops(&state, watch, &feeds, &keys);
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();
     let routes = router::port(&gateway, grpc_health, config.trusted_proxies)?;
@@ -105,7 +98,7 @@ async fn check_sandbox(
 }
 
 /// Starts the background loops. They end when the gateway stops.
-fn start_loops(state: &State, watch: health::Watch, feeds: &Feeds, keys: Arc<LiveKeys>) {
+fn start_loops(state: &State, watch: health::Watch, feeds: &Feeds, keys: &Keys) {
     let tasks = &state.tasks;
     tasks.spawn_loop("health", move || watch.clone().run());
     let own = (state.clone(), feeds.clone());
@@ -121,9 +114,14 @@ fn start_loops(state: &State, watch: health::Watch, feeds: &Feeds, keys: Arc<Liv
             shutdown.run_until_cancelled(room.cut_silent_readers()).await;
         }
     });
-    let (store, shutdown) = (state.store.clone(), state.shutdown.clone());
+    let (live, store, shutdown) = (Arc::clone(keys.live()), state.store.clone(), state.shutdown.clone());
     tasks.spawn_loop("keys", move || {
-        let check = Arc::clone(&keys).check_forever(store.clone());
+        let check = Arc::clone(&live).check_forever(store.clone());
         shutdown.clone().run_until_cancelled_owned(check).map(drop)
+    });
+    let own = (Arc::clone(keys.refused()), state.store.clone(), state.shutdown.clone());
+    tasks.spawn_loop("refused keys", move || {
+        let (refused, store, shutdown) = own.clone();
+        async move { refused.write_until(&store, &shutdown).await }
     });
 }

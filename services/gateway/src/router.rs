@@ -82,7 +82,7 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .reset_fallback()
         // Inside the layer of gRPC-Web, which hides the status of an error of the body.
         .route_layer(from_fn_with_state(gateway.clone(), with_room))
-        .route_layer(from_fn_with_state(methods.clone(), access::hold))
+        .route_layer(from_fn_with_state(methods.clone(), access::check))
         .route_layer(tonic_web::GrpcWebLayer::new())
         .route_layer(from_fn_with_state(gateway.clone(), of_known_page))
         .route_layer(axum::middleware::from_fn(traced))

@@ -31,10 +31,7 @@ use chassis::{
     shutdown::predecessor::{self, PREDECESSOR_WAIT},
 };
 use config::Config;
-use grpc::{
-    auth::{self, Authorized},
-    server::Server as GrpcServer,
-};
+use grpc::{auth::Authorized, server::Server as GrpcServer};
 use isolation::{
     facts::Facts,
     launch::{Directories, Launcher},
@@ -70,8 +67,7 @@ const TRANSIENT: [&str; 6] =
 /// When the settings are wrong, when something that the isolation requires is missing (it then never serves; the text
 /// says what and how to mend it), or when the port cannot be opened.
 pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
-    let (tokens, mut problems) = config.check();
-    problems.extend(auth::find_problem(&tokens).map(str::to_owned));
+    let (tokens, problems) = config.check();
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }

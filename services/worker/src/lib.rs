@@ -33,14 +33,11 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let providers = config.providers().context("read the configuration of the model providers")?;
     let deps = Arc::new(Deps::connect(&config, providers, service.tasks.clone()).await?);
     let offer = Capabilities { models: deps.providers.providers.facts(), tools: registry::all() };
-    let lease = lease::start(&config, &deps, offer, service.clone())?;
     let admin_only = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    run::wait_for_postgres(&deps, &service).await?;
     let newer = NewerSchema::of(config.schema.accept_newer_schema);
-    if let Ok(Some(problem)) = deps.store.find_schema_problem(newer).await {
-        return Err(problem.into());
-    }
+    run::wait_for_postgres(&deps, newer, &service).await?;
     let sandbox = check_sandbox(&config, &deps, &service).await?;
+    let lease = lease::start(&config, &deps, offer, service.clone())?;
     service.ready.announce("worker", admin_only);
     service.tasks.spawn("upkeep", upkeep::run::until(Arc::clone(&deps), service.shutdown.clone()));
     run::run(&config, Arc::clone(&deps), lease.clone(), &service).await;

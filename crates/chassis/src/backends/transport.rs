@@ -34,7 +34,7 @@ impl SharedServer {
         }
     }
 
-    /// Whether a URL leads off this machine and asks for no TLS. A text that is no URL is told by the client of the server.
+    /// Whether a URL leads off this machine and asks for no TLS. The client of the server reports a text that is not a URL.
     fn is_open(self, text: &str) -> bool {
         let has_scheme = self != Self::Nats || text.contains("://");
         let url = if has_scheme { Url::parse(text) } else { Url::parse(&format!("nats://{text}")) };
@@ -44,7 +44,7 @@ impl SharedServer {
             pairs.last().map(|(_, value)| value.into_owned())
         };
         // Clients of Postgres take a host from the query, too, which may be the directory of a socket.
-        let host = value(&["host"]).filter(|_| self == Self::Postgres);
+        let host = value(&["host", "hostaddr"]).filter(|_| self == Self::Postgres);
         let host = host.or_else(|| url.host_str().map(str::to_owned)).unwrap_or_default();
         let host = host.replace("%2F", "/").replace("%2f", "/");
         if host.is_empty() || host.starts_with('/') || is_this_machine(&host) {
@@ -97,6 +97,7 @@ mod tests {
             (Postgres, "postgres://app:hunter2@db.acme.dev/flotilla", true),
             (Postgres, "postgres://app:hunter2@10.0.0.1/flotilla?sslmode=prefer", true),
             (Postgres, "postgres://app@localhost/flotilla?host=db.acme.dev", true),
+            (Postgres, "postgres://localhost/flotilla?hostaddr=10.0.0.1", true),
             (Postgres, "postgres://app:hunter2@db.acme.dev/flotilla?sslmode=require&sslmode=disable", true),
             (Postgres, "postgres://app:hunter2@db.acme.dev/flotilla?sslmode=verify-full", false),
             (Redis, "redis://:hunter2@127.0.0.1/", false),

@@ -13,14 +13,12 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Logs that the service refuses the token of this process. Only the operator can mend that, and no tenant must read it as a mistake of its own.
-    pub fn report_refused_token(self) {
-        tracing::error!("{}", self.refused_token());
-    }
-
-    /// Logs why a call got no answer: as an error if only the operator can mend it.
-    pub fn report_silence(self, status: &Status) {
-        match self.find_mistake(status) {
+    /// Logs why a call failed: as an error if only the operator can mend it, because the service is not trusted or `refuses_token` of this process. No tenant must
+    /// read that as a mistake of its own.
+    pub fn report(self, status: &Status, refuses_token: fn(&Status) -> bool) {
+        let mistake =
+            if refuses_token(status) { Some(self.refused_token()) } else { self.find_mistake(status) };
+        match mistake {
             Some(mistake) => tracing::error!("{mistake}"),
             None => tracing::warn!("the {} does not answer: {}", self.name(), explain(status)),
         }

@@ -1,8 +1,8 @@
-//! The tokens of callers. Each caller may have its own under its name, and two while one replaces the other.
+//! The tokens of callers. Each kind of caller may have its own under its name, and two while one replaces the other.
 
 use crate::secret::{Secret, constant_time_eq};
 use std::collections::BTreeMap;
-use tonic::metadata::MetadataMap;
+use tonic::codegen::http::{HeaderMap, header::AUTHORIZATION};
 
 /// Bytes of a token: fewer can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -11,6 +11,28 @@ const TOKENS_OF_NAME_MAX: usize = 2;
 /// The name of the token without a name.
 const ANY: &str = "any";
 
+/// A kind of caller. Each service says which of its calls are for which kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// Its token has no name, and is for every call.
+    Any,
+    /// A gateway.
+    Gateway,
+    /// A worker.
+    Worker,
+}
+
+impl Caller {
+    /// The caller of a name of tokens.
+    fn find(name: &str) -> Option<Self> {
+        match name {
+            "gateway" => Some(Self::Gateway),
+            "worker" => Some(Self::Worker),
+            _ => None,
+        }
+    }
+}
+
 /// The tokens that callers may present.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(Vec<NamedToken>);
@@ -18,8 +40,8 @@ pub struct Tokens(Vec<NamedToken>);
 /// One of them.
 #[derive(Debug, Clone)]
 pub struct NamedToken {
-    /// The caller that has it. `None`: any caller may have it.
-    pub name: Option<String>,
+    /// Who has it.
+    pub caller: Caller,
     /// For metrics: the name, and which of its tokens.
     pub label: String,
     token: Secret<String>,
@@ -34,6 +56,7 @@ impl Tokens {
         named: &[Secret<String>],
     ) -> (Self, Vec<String>) {
         let (mut tokens, mut problems, mut counts) = (vec![], vec![], BTreeMap::<&str, usize>::new());
+        let mut has_unknown_name = false;
         for (at, text) in named.iter().enumerate() {
             let is_name = |name: &str| {
                 !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -52,17 +75,21 @@ impl Tokens {
                 problems.push(format!("the token of {name} must have at least {TOKEN_BYTES_MIN} bytes"));
             }
             let label = if *count == 1 { name.to_owned() } else { format!("{name}-{count}") };
-            tokens.push(NamedToken {
-                name: Some(name.to_owned()),
-                label,
-                token: Secret::new(token.to_owned()),
-            });
+            match Caller::find(name) {
+                Some(caller) => {
+                    tokens.push(NamedToken { caller, label, token: Secret::new(token.to_owned()) });
+                }
+                None => has_unknown_name = true,
+            }
+        }
+        if has_unknown_name {
+            problems.push(format!("{service}_TOKENS has a name that is neither gateway nor worker"));
         }
         if let Some(token) = any {
             if token.expose().len() < TOKEN_BYTES_MIN {
                 problems.push(format!("{service}_TOKEN must have at least {TOKEN_BYTES_MIN} bytes"));
             }
-            tokens.push(NamedToken { name: None, label: ANY.to_owned(), token: token.clone() });
+            tokens.push(NamedToken { caller: Caller::Any, label: ANY.to_owned(), token: token.clone() });
         }
         if any.is_none() && named.is_empty() {
             problems.push(format!("set {service}_TOKENS or {service}_TOKEN"));
@@ -70,14 +97,9 @@ impl Tokens {
         (Self(tokens), problems)
     }
 
-    /// The names of callers.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|token| token.name.as_deref())
-    }
-
     /// Finds the token in `authorization: Bearer <token>`.
-    pub fn find_bearer(&self, metadata: &MetadataMap) -> Option<&NamedToken> {
-        let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
+    pub fn find_bearer(&self, headers: &HeaderMap) -> Option<&NamedToken> {
+        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         self.find(header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default())
     }
 
@@ -110,18 +132,17 @@ mod tests {
         let (tokens, problems) = read(Some("dddddddddddddddd"), &named);
         assert_eq!(problems, Vec::<String>::new());
         for (token, want) in [
-            ("aaaaaaaaaaaaaaaa", Some((Some("gateway"), "gateway"))),
-            ("bbbb:bbbbbbbbbbbb", Some((Some("worker"), "worker"))),
-            ("cccccccccccccccc", Some((Some("worker"), "worker-2"))),
-            ("dddddddddddddddd", Some((None, "any"))),
+            ("aaaaaaaaaaaaaaaa", Some((Caller::Gateway, "gateway"))),
+            ("bbbb:bbbbbbbbbbbb", Some((Caller::Worker, "worker"))),
+            ("cccccccccccccccc", Some((Caller::Worker, "worker-2"))),
+            ("dddddddddddddddd", Some((Caller::Any, "any"))),
             ("gateway:aaaaaaaaaaaaaaaa", None),
             ("aaaaaaaaaaaaaaa", None),
             ("", None),
         ] {
-            let found = tokens.find(token).map(|found| (found.name.as_deref(), found.label.as_str()));
+            let found = tokens.find(token).map(|found| (found.caller, found.label.as_str()));
             assert_eq!(found, want, "{token}");
         }
-        assert_eq!(tokens.names().collect::<Vec<_>>(), ["gateway", "worker", "worker"]);
     }
 
     #[test]
@@ -134,9 +155,12 @@ mod tests {
             (None, &[":secretsecretsecret"], "number 1 is not"),
             (None, &["worker:secret"], "the token of worker"),
             (None, &three, "more than 2 tokens of w"),
+            (None, &three, "FLOTILLA_SANDBOX_TOKENS has a name that is neither gateway nor worker"),
         ] {
             let problems = read(any, named).1.join("\n");
             assert!(problems.contains(want) && !problems.contains("secret"), "{problems}");
         }
+        let (tokens, problems) = read(None, &["somebody:aaaaaaaaaaaaaaaa"]);
+        assert_eq!((problems.len(), tokens.find("aaaaaaaaaaaaaaaa").is_some()), (1, false));
     }
 }

@@ -1,6 +1,6 @@
 //! `flotilla audit`: who changed keys, settings, secrets, projects, budgets and tenants, who allowed what, and who deleted and pushed.
 
-use super::tenant::{self, OperatorArgs};
+use super::tenant::{self, OperatorArgs, TenantClient};
 use crate::{
     client::{Client, Paged, call},
     exit::Exit,
@@ -25,10 +25,10 @@ const OBJECT_CHARS: usize = 70;
 /// `flotilla audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
-    /// The lines of this tenant, by name or id, with the operator's key; default: of your own tenant.
+    /// Show the lines of this tenant, by name or id; needs the operator's key. Default: your own tenant.
     #[arg(long, global = true, value_name = "TENANT", conflicts_with = "all_tenants")]
     tenant: Option<String>,
-    /// The lines of the deployment and of all tenants, with the operator's key.
+    /// Show the lines of the deployment and of all tenants; needs the operator's key.
     #[arg(long, global = true)]
     all_tenants: bool,
     #[command(flatten)]
@@ -50,14 +50,11 @@ enum AuditCommand {
 }
 
 pub(crate) async fn run(connection: &Connection, output: &Output, arguments: AuditArgs) -> Result<Exit> {
-    let (client, tenant_id) = match &arguments.tenant {
-        Some(named) => {
-            let client = arguments.operator.open(connection, output)?;
-            let id = tenant::get(&client, named).await?.id;
-            (client, id)
+    let TenantClient { client, tenant_id } = match &arguments.tenant {
+        None if arguments.all_tenants => {
+            TenantClient { client: arguments.operator.open(connection, output)?, tenant_id: String::new() }
         }
-        None if arguments.all_tenants => (arguments.operator.open(connection, output)?, String::new()),
-        None => (Client::open(connection, output)?, String::new()),
+        named => tenant::open(connection, output, &arguments.operator, named.as_deref()).await?,
     };
     match arguments.command {
         AuditCommand::Ls { limit } => {

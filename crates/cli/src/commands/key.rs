@@ -1,6 +1,6 @@
 //! `flotilla key`: the API keys of a tenant.
 
-use super::tenant;
+use super::tenant::{self, TenantClient};
 use crate::{
     client::{Client, Paged, all_pages, call},
     exit::Exit,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use anyhow::Result;
-use rpc::v1::{CreateKeyRequest, Key, KeyRole, ListKeysRequest, RevokeKeyRequest};
+use rpc::v1::{CreateKeyRequest, CreateKeyResponse, Key, KeyRole, ListKeysRequest, RevokeKeyRequest};
 use serde_json::{Value, json};
 
 /// Characters of a key's name in the table.
@@ -80,26 +80,8 @@ fn role_word(key: &Key) -> &'static str {
     }
 }
 
-/// The tenant whose keys a command is about, and a client that may manage them.
-struct KeyOwner {
-    client: Client,
-    /// Empty: the tenant of the client's key.
-    tenant_id: String,
-}
-
-impl KeyOwner {
-    async fn of(connection: &Connection, output: &Output, arguments: &KeyArgs) -> Result<Self> {
-        let Some(named) = &arguments.tenant else {
-            return Ok(Self { client: Client::open(connection, output)?, tenant_id: String::new() });
-        };
-        let client = arguments.operator.open(connection, output)?;
-        let tenant_id = tenant::get(&client, named).await?.id;
-        Ok(Self { client, tenant_id })
-    }
-}
-
 pub(crate) async fn run(connection: &Connection, output: &Output, arguments: KeyArgs) -> Result<Exit> {
-    let owner = KeyOwner::of(connection, output, &arguments).await?;
+    let owner = tenant::open(connection, output, &arguments.operator, arguments.tenant.as_deref()).await?;
     match arguments.command {
         KeyCommand::Create { name, role } => create(&owner, output, name, role).await?,
         KeyCommand::Ls { all } => {
@@ -122,11 +104,11 @@ pub(crate) async fn run(connection: &Connection, output: &Output, arguments: Key
     Ok(Exit::Done)
 }
 
-/// Creates a key. The call is made once: a repetition would create another key.
-async fn create(owner: &KeyOwner, output: &Output, name: String, role: Role) -> Result<()> {
+/// Creates a key, and shows its secret.
+async fn create(owner: &TenantClient, output: &Output, name: String, role: Role) -> Result<()> {
     let role = role.to_wire().into();
     let request = CreateKeyRequest { tenant_id: owner.tenant_id.clone(), name, role };
-    let answer = owner.client.tenants().create_key(request).await?.into_inner();
+    let answer = issue(&owner.client, request).await?;
     let key = answer.key.unwrap_or_default();
     if output.is_json() {
         let mut object = to_json(&key);
@@ -137,7 +119,15 @@ async fn create(owner: &KeyOwner, output: &Output, name: String, role: Role) -> 
     output.line(&answer.secret)
 }
 
-async fn list(owner: &KeyOwner) -> Result<Vec<Key>> {
+/// Creates a key. The call is made once: a repetition would create another key.
+///
+/// # Errors
+/// The refusal of the gateway. If the answer is lost, there may be a key that nobody knows.
+pub(crate) async fn issue(client: &Client, request: CreateKeyRequest) -> Result<CreateKeyResponse> {
+    Ok(client.tenants().create_key(request).await?.into_inner())
+}
+
+async fn list(owner: &TenantClient) -> Result<Vec<Key>> {
     all_pages(async |page| {
         let request = ListKeysRequest { tenant_id: owner.tenant_id.clone(), page: Some(page) };
         let list = async || owner.client.tenants().list_keys(request.clone()).await;
@@ -182,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn keys_are_created_listed_and_revoked() {
         let fake = Fake::default();
-        let owner = KeyOwner { client: fake.serve().await, tenant_id: "id-of-a".to_owned() };
+        let owner = TenantClient { client: fake.serve().await, tenant_id: "id-of-a".to_owned() };
         create(&owner, &Output::kept(false), "ci".to_owned(), Role::Member).await.unwrap();
         let names: Vec<_> = list(&owner).await.unwrap().into_iter().map(|key| key.name).collect();
         assert_eq!(names, ["more of id-of-a", " of id-of-a"]);

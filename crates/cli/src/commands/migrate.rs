@@ -7,7 +7,7 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
 use gateway::admin::{self, RolePasswords};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Shown below the options.
 pub(crate) const HELP: &str = "The first time, give both passwords: the roles flotilla_app and flotilla_system (gateways and workers) and \
@@ -66,11 +66,13 @@ pub(crate) async fn run(output: &Output, arguments: &MigrateArgs) -> Result<Exit
         Some(from) if from == migrated.to && passwords.is_some() => {
             format!("the schema has version {from}; the passwords are set")
         }
-        Some(from) if from == migrated.to => format!("the schema has version {from}; nothing was to do"),
+        Some(from) if from == migrated.to => {
+            format!("the schema has version {from}; there was nothing to do")
+        }
         Some(from) => format!("the schema has version {}; it was {from}", migrated.to),
         None => format!("the schema is created, with version {}", migrated.to),
     };
-    output.result(&text, &json!({"type": "migration", "from": migrated.from, "to": migrated.to}))?;
+    output.result(&text, &migration_json(migrated.from, migrated.to))?;
     if !migrated.without_login.is_empty() {
         output::note(&format!(
             "no service can log in as {} yet; run this again with --services-password and --broker-password",
@@ -82,7 +84,17 @@ pub(crate) async fn run(output: &Output, arguments: &MigrateArgs) -> Result<Exit
 
 async fn check(output: &Output, url: &str) -> Result<Exit> {
     let problem = admin::find_schema_problem(url).await.context("read the version of the database")?;
-    let object = json!({"type": "schema", "fits": problem.is_none(), "problem": problem});
+    let object = schema_json(problem.as_deref());
     output.result(problem.as_deref().unwrap_or("the schema fits this version"), &object)?;
     Ok(if problem.is_none() { Exit::Done } else { Exit::Failed })
+}
+
+/// A migration as `--json` shows it. `from`: the version before; `None`: there was no schema.
+pub(crate) fn migration_json(from: Option<i64>, to: i64) -> Value {
+    json!({"type": "migration", "from": from, "to": to})
+}
+
+/// Whether the schema fits, as `--json` shows it. `problem`: why it does not.
+pub(crate) fn schema_json(problem: Option<&str>) -> Value {
+    json!({"type": "schema", "fits": problem.is_none(), "problem": problem})
 }

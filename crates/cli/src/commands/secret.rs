@@ -114,7 +114,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: SecretArgs)
                 .result(&format!("{} is set, version {}", secret.name, secret.version), &to_json(&secret))?;
             if secret.urls.is_empty() {
                 output.note(&format!(
-                    "{0} may go to each server that the settings name, and to scripts of setups; `flotilla secret set {0} --for https://github.com/acme/` keeps it to one",
+                    "{0} may go to each server that the settings name, and to scripts of setups; `flotilla secret set {0} --for https://github.com/acme/` sends it to that server only",
                     secret.name
                 ));
             }

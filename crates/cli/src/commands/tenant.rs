@@ -33,6 +33,31 @@ impl OperatorArgs {
     }
 }
 
+/// A client, and the tenant that a command is about.
+pub(crate) struct TenantClient {
+    pub(crate) client: Client,
+    /// Empty: the tenant of the client's key.
+    pub(crate) tenant_id: String,
+}
+
+/// Opens a client with the operator's key for the tenant that a person names by name or id, else one with the person's own key.
+///
+/// # Errors
+/// `tenant_not_found`; there is no gateway or no key; the refusal of the gateway.
+pub(crate) async fn open(
+    connection: &Connection,
+    output: &Output,
+    operator: &OperatorArgs,
+    named: Option<&str>,
+) -> Result<TenantClient> {
+    let Some(named) = named else {
+        return Ok(TenantClient { client: Client::open(connection, output)?, tenant_id: String::new() });
+    };
+    let client = operator.open(connection, output)?;
+    let tenant_id = get(&client, named).await?.id;
+    Ok(TenantClient { client, tenant_id })
+}
+
 /// `flotilla tenant`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TenantArgs {

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::{Answer, Fake};
-use rpc::v1::{admin_service_server::AdminService, tenant_service_server::TenantService, *};
+use rpc::v1::{
+    admin_service_server::AdminService, audit_service_server::AuditService,
+    tenant_service_server::TenantService, *,
+};
 use tonic::{Request, Response};
 
 impl Fake {
@@ -52,6 +55,17 @@ impl AdminService for Fake {
         let KillSessionRequest { session_id, reason, tenant_id } = request.into_inner();
         self.order(format!("kill {session_id} of {tenant_id}: {reason}"));
         Ok(Response::new(KillSessionResponse { subtasks: 0 }))
+    }
+}
+
+#[tonic::async_trait]
+impl AuditService for Fake {
+    async fn list_audit(&self, request: Request<ListAuditRequest>) -> Answer<ListAuditResponse> {
+        let ListAuditRequest { tenant_id, page } = request.into_inner();
+        // Two pages.
+        let next_cursor = if page.unwrap_or_default().cursor.is_empty() { "more" } else { "" }.to_owned();
+        let entries = vec![AuditEntry { tenant_id, ..AuditEntry::default() }];
+        Ok(Response::new(ListAuditResponse { entries, next_cursor }))
     }
 }
 

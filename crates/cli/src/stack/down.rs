@@ -9,7 +9,7 @@ use crate::{
     terminal::{output::Output, progress::Amount},
 };
 use anyhow::{Context as _, Result, bail};
-use local::{error::Error, lock::Lock};
+use local::lock::Lock;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 use std::{
@@ -55,14 +55,8 @@ pub(crate) fn to_json(data: &Path, was_running: bool) -> Value {
 
 /// The process that holds the lock of a data directory.
 fn holder(lock: &Path) -> Result<Option<i32>> {
-    if !lock.exists() {
-        return Ok(None);
-    }
-    match Lock::take(lock) {
-        Ok(_) => Ok(None),
-        Err(Error::Busy { pid, .. }) => Ok(Some(pid.parse().context("read the process id of the stack")?)),
-        Err(error) => Err(error).context("look at the lock of the data directory"),
-    }
+    let pid = Lock::find_holder(lock).context("look at the lock of the data directory")?;
+    pid.map(|pid| pid.parse::<i32>().context("read the process id of the stack")).transpose()
 }
 
 /// Sends SIGTERM to the process, if it is the one that has the lock open: a stack that is just starting has not written its id yet.

@@ -178,7 +178,7 @@ fn choose_at(connection: &Connection, places: &Places<'_>) -> Result<Target> {
 }
 
 /// The data directory of a stack on this machine, whether it runs or not: the one that is named, else that of the current directory or of one above,
-/// else that of the current context or of the only one.
+/// else that of the current context or of the only one. The variable of an address names no directory, so that of a directory counts beside it.
 ///
 /// # Errors
 /// A sentence that says what to do, if there is no such directory.
@@ -190,10 +190,12 @@ pub(crate) fn data_directory(connection: &Connection) -> Result<PathBuf> {
             Err(coded(GATEWAY_MISSING, format!("the context {name} is no stack on this machine, but {url}")))
         }
     };
-    match connection.choice()? {
-        Choice::Data(data) => return Ok(data.to_owned()),
-        Choice::Context(name) => return of_context(name),
-        Choice::Url(_) | Choice::Nearest => {}
+    let beside_url = connection.data.as_ref().filter(|_| !connection.given.contains(&URL));
+    match (connection.choice()?, beside_url) {
+        (Choice::Data(data), _) => return Ok(data.to_owned()),
+        (Choice::Context(name), _) => return of_context(name),
+        (Choice::Url(_), Some(data)) => return Ok(data.clone()),
+        (Choice::Url(_), None) | (Choice::Nearest, _) => {}
     }
     let here = env::current_dir().context("read the current directory")?;
     let mut above = here.ancestors().map(|directory| directory.join(running::DATA_DIR));
@@ -407,6 +409,21 @@ mod tests {
         );
         assert_eq!(error(&[URL, DATA]), "--url and --data name two gateways; give one");
         assert_eq!(error(&[CONTEXT, DATA]), "--context and --data name two gateways; give one");
+    }
+
+    #[test]
+    fn the_data_directory_is_the_one_that_is_named() {
+        let named = Connection { data: Some(PathBuf::from("/named")), ..Connection::default() };
+        let url = Some("http://other".to_owned());
+        for connection in [
+            named.clone(),
+            // Both are variables.
+            Connection { url: url.clone(), ..named.clone() },
+            Connection { url, given: vec![DATA], ..named.clone() },
+            Connection { context: Some("home".to_owned()), given: vec![DATA], ..named },
+        ] {
+            assert_eq!(data_directory(&connection).unwrap(), Path::new("/named"), "{connection:?}");
+        }
     }
 
     #[test]

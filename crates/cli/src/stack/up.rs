@@ -72,7 +72,7 @@ pub(crate) struct UpArgs {
     #[arg(short, long)]
     detach: bool,
     /// Whether this is the process in the background.
-    #[arg(long, hide = true, conflicts_with = "detach")]
+    #[arg(long, hide = true, overrides_with = "detach")]
     background: bool,
     #[command(flatten)]
     telemetry: chassis::telemetry::TelemetryConfig,
@@ -111,7 +111,8 @@ pub(crate) async fn run(arguments: UpArgs, output: &Output, data: Option<PathBuf
     }
     let _lock = match local::lock::Lock::take(&data.join(running::LOCK_FILE)) {
         Err(local::error::Error::Busy { pid, .. }) => {
-            bail!("a stack already runs in {}, as process {pid}; `kill {pid}` stops it", data.display())
+            let data = data.display();
+            bail!("a stack already runs in {data}, as process {pid}; `flotilla down --data {data}` stops it")
         }
         other => other.context("lock the data directory")?,
     };

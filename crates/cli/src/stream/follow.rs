@@ -130,7 +130,7 @@ impl<'a> Reading<'a> {
                 let message = format!(
                     "the connection was lost {losses} times in a row; the session continues without this command"
                 );
-                return Err(CodedError { code: "connection_lost", message }.into());
+                return Err(CodedError { code: "connection_lost".into(), message }.into());
             }
             sink(&Item::Reconnecting(Reconnect {
                 tries: losses,

@@ -54,6 +54,11 @@ pub(crate) fn start_failure(state: &Value) -> Option<&str> {
     state["metadata"]["start_failure"].as_str()
 }
 
+/// Returns what the worker says about a command, which stands in brackets below its output. Calls of earlier versions have it only there.
+pub(crate) fn note(state: &Value) -> Option<&str> {
+    state["metadata"]["note"].as_str()
+}
+
 fn text_of(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

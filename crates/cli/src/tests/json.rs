@@ -5,7 +5,7 @@ use crate::{
     arguments::Cli,
     commands::{
         context::{self, Entry},
-        models,
+        migrate, models,
         program::{doctor::Check, version::Versions},
         session::export,
     },
@@ -80,7 +80,7 @@ fn check(seen: &mut Schema, page: &Schema, lines: &str) {
         let Some(Value::String(kind)) = object.as_object_mut().unwrap().remove("type") else {
             panic!("without a type: {line}")
         };
-        let kind = if object.get("seq").is_some() { EVENT.to_owned() } else { kind };
+        let kind = if object.get("properties").is_some() { EVENT.to_owned() } else { kind };
         let listed = page.get(&kind).unwrap_or_else(|| panic!("docs/json.md lacks the type {kind}: {line}"));
         let fields = seen.entry(kind.clone()).or_default();
         enter(fields, listed, "", &object);
@@ -178,6 +178,7 @@ async fn other_lines(output: &Output) {
     let fake = full();
     let url = format!("--url={}", fake.address().await);
     for words in [
+        "admin init",
         "admin queue",
         "admin workers",
         "admin sessions",
@@ -190,11 +191,13 @@ async fn other_lines(output: &Output) {
         "key create ci --role admin --tenant a",
         "key ls --tenant a",
         "key revoke flo_1 --tenant a",
+        "audit ls",
+        "audit export --tenant a",
         "config get",
         "config set /dev/null",
         "config explain --session ses_1",
     ] {
-        let operator = ["admin", "tenant", "key"].iter().any(|name| words.starts_with(name));
+        let operator = ["admin", "tenant", "key", "audit"].iter().any(|name| words.starts_with(name));
         let line = ["flotilla", &url, "--api-key=key"].into_iter().chain(words.split(' '));
         let cli = Cli::try_parse_from(line.chain(operator.then_some("--operator-key=key"))).unwrap();
         crate::run(cli, output).await.unwrap_or_else(|error| panic!("{words}: {error:#}"));
@@ -209,6 +212,8 @@ async fn other_lines(output: &Output) {
     for object in [
         Versions::default().to_json(),
         down::to_json(Path::new("/d"), true),
+        migrate::migration_json(Some(1), 2),
+        migrate::schema_json(None),
         export::to_json(json!({}), &[]).unwrap(),
         models::parse(&model).unwrap()[0].to_json(),
     ] {

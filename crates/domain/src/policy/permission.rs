@@ -1,35 +1,25 @@
 //! Permission rules in OpenCode's format: what a session may do, must ask for, or must not do.
 
-use crate::text;
+use crate::{policy::tool, text};
 use serde::{Deserialize, Serialize};
 
 /// The permission to change files.
 pub const EDIT: &str = "edit";
 
-/// The names of all permissions, sorted: those of the tools, for directories outside of the workspace, and for a call that repeats itself.
-pub const NAMES: [&str; 17] = [
-    "bash",
-    "batch",
-    "doom_loop",
-    EDIT,
-    "external_directory",
-    "glob",
-    "grep",
-    "list",
-    "network",
-    "plan_exit",
-    "question",
-    "read",
-    "skill",
-    "task",
-    "todoread",
-    "todowrite",
-    "webfetch",
-];
+/// The permissions that no tool has the name of: for a call that repeats itself, and for directories outside of the workspace.
+const OTHERS: [&str; 2] = ["doom_loop", "external_directory"];
+
+/// The names of all permissions, sorted.
+pub fn names() -> Vec<&'static str> {
+    let of_tools = tool::NAMES.into_iter().filter(|name| !tool::EDITING.contains(name));
+    let mut names: Vec<_> = of_tools.chain(OTHERS).collect();
+    names.sort_unstable();
+    names
+}
 
 /// Whether a rule of this name, which may have wildcards, is about any permission.
 pub fn is_known(name: &str) -> bool {
-    NAMES.iter().any(|permission| matches(name, permission))
+    names().iter().any(|permission| matches(name, permission))
 }
 
 /// The verdict of a rule.
@@ -181,7 +171,6 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tool;
 
     fn rules(list: &[(&str, &str, Verdict)]) -> Rules {
         let rule = |(permission, pattern, action): &(&str, &str, Verdict)| Rule {
@@ -198,7 +187,9 @@ mod tests {
         for tool in tool::NAMES {
             assert_eq!(is_known(tool), !tool::EDITING.contains(&tool), "{tool}");
         }
-        assert!(NAMES.is_sorted() && is_known("web*") && is_known("*") && !is_known("bsah") && !is_known(""));
+        assert!(
+            names().is_sorted() && is_known("web*") && is_known("*") && !is_known("bsah") && !is_known("")
+        );
     }
 
     #[test]

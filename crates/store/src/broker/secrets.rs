@@ -78,11 +78,10 @@ impl BrokerStore {
         tenant: TenantId,
         address: &SecretAddress,
         value: &SecretVersion,
-        by: &str,
+        by: &Actor,
     ) -> Result<Option<Secret>, Error> {
-        let actor = Actor { name: by.to_owned(), key: String::new() };
         let mut tx = self.0.begin(tenant).await?;
-        actor.act_in(&mut tx).await?;
+        by.act_in(&mut tx).await?;
         // Orders the changes of the tenant, so that together they do not store too many secrets.
         let created_at = sqlx::query_scalar::<_, time::OffsetDateTime>(
             "select now()::timestamptz(3) from secret_counter where tenant_id = $1 for update",
@@ -113,7 +112,7 @@ impl BrokerStore {
         .bind(&sealed.key_id)
         .bind(&sealed.sealed_key)
         .bind(&sealed.ciphertext)
-        .bind(by)
+        .bind(&by.name)
         .bind(urls)
         .fetch_optional(&mut *tx)
         .await
@@ -123,7 +122,7 @@ impl BrokerStore {
             address: address.clone(),
             version: *version,
             created_at: timestamp(created_at),
-            created_by: by.to_owned(),
+            created_by: by.name.clone(),
             last_used_at: None,
             urls: stored.unwrap_or_else(|| urls.clone()),
         }))

@@ -282,8 +282,10 @@ impl Store {
         .bind(drain)
         .execute(&mut *tx)
         .await?;
-        let action = if drain { "worker.drain" } else { "worker.undrain" };
-        self.note(&mut tx, AuditNote { tenant: None, action, object: worker }).await?;
+        if result.rows_affected() > 0 {
+            let action = if drain { "worker.drain" } else { "worker.undrain" };
+            self.note(&mut tx, AuditNote { tenant: None, action, object: worker }).await?;
+        }
         tx.commit().await?;
         Ok(result.rows_affected())
     }

@@ -86,8 +86,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let deleted = delete.execute(&mut *tx).await?.rows_affected();
         if deleted > 0 {
-            let note =
-                AuditNote { tenant: Some(tenant), action: "approval.delete", object: request.as_str() };
+            let note = AuditNote::of(tenant, "approval.delete", request.as_str());
             self.note(&mut tx, note).await?;
         }
         tx.commit().await?;

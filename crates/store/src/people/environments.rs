@@ -264,7 +264,7 @@ impl Store {
         remove_oldest(&mut tx, tenant, project, Some(is_allowed)).await?;
         let action = if is_allowed { "environment.allow" } else { "environment.deny" };
         let object = format!("{digest} in {project}");
-        self.note(&mut tx, AuditNote { tenant: Some(tenant), action, object: &object }).await?;
+        self.note(&mut tx, AuditNote::of(tenant, action, &object)).await?;
         tx.commit().await?;
         Ok(decided)
     }

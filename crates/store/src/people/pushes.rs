@@ -54,8 +54,7 @@ impl Store {
         let run = control_row::lock(&mut tx, tenant, session).await?;
         let scope = Scope { tenant, session, epoch: run.epoch, at };
         let object = format!("{session} {} {} {}", receipt.url, receipt.branch, receipt.commit);
-        self.note(&mut tx, AuditNote { tenant: Some(tenant), action: "session.push", object: &object })
-            .await?;
+        self.note(&mut tx, AuditNote::of(tenant, "session.push", &object)).await?;
         if is_repeated(&mut tx, &scope, &run, &receipt).await? {
             tx.commit().await?;
             return Ok(vec![]);

@@ -243,11 +243,7 @@ impl Store {
             let approval = NewApproval { session, request: id, by, scope, permission, patterns: always };
             approvals::insert(&mut tx, tenant, &approval).await?;
             let object = approval.object();
-            self.note(
-                &mut tx,
-                AuditNote { tenant: Some(tenant), action: "approval.create", object: &object },
-            )
-            .await?;
+            self.note(&mut tx, AuditNote::of(tenant, "approval.create", &object)).await?;
         }
         let input = NewInput::new(Kind::Reply, id.as_str());
         Mailbox { tenant, session: &session, run: &run }.put(&mut tx, input).await?;

@@ -109,8 +109,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let call = lock_all(&mut tx, tenant, id).await?;
         let deletion = delete(&mut tx, tenant, id, call).await?;
-        self.note(&mut tx, AuditNote { tenant: Some(tenant), action: "session.delete", object: id.as_str() })
-            .await?;
+        self.note(&mut tx, AuditNote::of(tenant, "session.delete", id.as_str())).await?;
         tx.commit().await?;
         Ok(deletion)
     }

@@ -89,11 +89,7 @@ impl Store {
             let answer = ChildAnswer::failed(call, session, &format!("The subtask was stopped: {reason}."));
             answers::deliver(&mut tx, tenant, parent, &answer).await?;
         }
-        self.note(
-            &mut tx,
-            AuditNote { tenant: Some(tenant), action: "session.kill", object: session.as_str() },
-        )
-        .await?;
+        self.note(&mut tx, AuditNote::of(tenant, "session.kill", session.as_str())).await?;
         tx.commit().await?;
         let parent = call.map(|(_, call)| call.session);
         Ok(Some(Quarantine { events, epoch: stopped.epoch, class: stopped.class, parent }))
@@ -127,11 +123,7 @@ impl Store {
         let scope = Scope { tenant, session, epoch: released.epoch, at };
         let changes = [Change::event(event_id, Event::SessionReleased)];
         let events = projection::project(&mut tx, &scope, &changes, released.event_seq).await?;
-        self.note(
-            &mut tx,
-            AuditNote { tenant: Some(tenant), action: "session.release", object: session.as_str() },
-        )
-        .await?;
+        self.note(&mut tx, AuditNote::of(tenant, "session.release", session.as_str())).await?;
         tx.commit().await?;
         Ok(Some((events, released.class)))
     }

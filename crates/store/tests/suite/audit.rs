@@ -1,7 +1,7 @@
 //! The audit: each change leaves a line, in its transaction and in the name of its actor.
 
 use crate::world::World;
-use domain::{policy::role::Role, session::Source};
+use domain::{policy::role::Role, project::ProjectDisplay, session::Source};
 use sqlx::AssertSqlSafe;
 use store::{
     Actor, Page, Store,
@@ -33,6 +33,8 @@ async fn each_change_leaves_a_line_of_its_actor() {
     store.delete_settings(tenant, None).await.unwrap();
     store.create_project(tenant, &project, "app", &Source::default()).await.unwrap();
     store.create_project(tenant, &project, "app", &Source::default()).await.unwrap();
+    let shown = ProjectDisplay { name: Some("App".to_owned()), ..ProjectDisplay::default() };
+    store.update_project(tenant, &project, |_| Some(shown)).await.unwrap();
     store.put_settings(tenant, Some(&project), "{}", "anna").await.unwrap();
     store.delete_project(tenant, &project, Deletable::All).await.unwrap();
     store.set_budget(tenant, &session, None, "one").await.unwrap();
@@ -50,6 +52,7 @@ async fn each_change_leaves_a_line_of_its_actor() {
         ("settings.update", ""),
         ("settings.delete", ""),
         ("project.create", &of_project),
+        ("project.update", &of_project),
         ("settings.create", project.as_str()),
         ("settings.delete", project.as_str()),
         ("project.delete", &of_project),
@@ -73,6 +76,9 @@ async fn a_change_that_fails_leaves_no_line_and_nobody_changes_a_line() {
     store.create_key(tenant, "fl_abc", &[7; 32], "laptop", Role::Admin).await.unwrap();
     store.create_key(tenant, "fl_abc", &[8; 32], "copy", Role::Admin).await.unwrap_err();
     store.revoke_key(tenant, "fl_none").await.unwrap_err();
+    assert_eq!(store.ask_drain("nobody", true).await.unwrap(), 0);
+    let drains = lines(&store, AuditScope::Deployment).await;
+    assert!(!drains.iter().any(|line| line.action == "worker.drain"), "there is no such worker: {drains:?}");
     assert_eq!(lines(&store, AuditScope::Tenant(tenant)).await.len(), before.len() + 1);
     let mut app = connect(&world.database.app_url).await;
     let mut system = connect(&world.database.system_url).await;
@@ -93,6 +99,17 @@ async fn a_change_that_fails_leaves_no_line_and_nobody_changes_a_line() {
         let error = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut app).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some(code), "{statement}");
     }
+}
+
+#[tokio::test]
+async fn the_upkeep_of_tombstones_changes_no_tenant() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.tenant, world.session().await);
+    world.store.delete_session(tenant, &session).await.unwrap();
+    world.sql("update session_tombstone set deleted_at = now() - interval '1 year'").await;
+    assert_eq!(world.store.forget_deleted().await.unwrap(), 1);
+    let lines = lines(&world.store, AuditScope::Tenant(tenant)).await;
+    assert!(!lines.iter().any(|line| line.action == "tenant.update"), "{lines:?}");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
-    Page,
+    Actor, Page,
     broker::{BrokerStore, secrets::SecretVersion},
     error::{Entity, Error},
     log::{
@@ -72,7 +72,11 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
     let version = broker.begin_change(tenant, &address).await.unwrap().version;
     let value = SecretVersion { version, sealed: sealed("v"), urls: vec![] };
-    broker.finish_change(tenant, &address, &value, "ann").await.unwrap().unwrap();
+    broker
+        .finish_change(tenant, &address, &value, &Actor { name: "ann".to_owned(), key: "flk_ann".to_owned() })
+        .await
+        .unwrap()
+        .unwrap();
     let new = proposal(&world.project, &running.session);
     store.propose_environment(tenant, new).await.unwrap();
     store.note_shown_layer(tenant, "sha256:a").await.unwrap();

@@ -11,7 +11,7 @@ use chassis::{
 use domain::{egress::host::HostName, ids::TenantId};
 use lookup::{Asker, Lookup};
 use reqwest::dns::{Name, Resolve, Resolving};
-use shares::Shares;
+use shares::{Shares, three_quarters};
 use std::{
     collections::{BTreeMap, HashMap},
     io,
@@ -27,10 +27,9 @@ const KEPT: Duration = Duration::from_secs(30);
 const FAILURE_KEPT: Duration = Duration::from_secs(2);
 /// Longest wait of one connection for the answer. Beyond it: `egress_host_unknown` or `egress_busy`.
 const FIND_TIMEOUT: Duration = Duration::from_secs(30);
-/// Hosts whose answers are kept. Beyond it the oldest of the tenant that asked for most is forgotten.
-const HOSTS_MAX: usize = 1_000;
-/// Those that one tenant asked for. Beyond it its oldest is forgotten.
-const HOSTS_TENANT_MAX: usize = HOSTS_MAX - HOSTS_MAX / 4;
+/// Hosts whose answers are kept. Beyond it the oldest of the tenant that asked for most is forgotten. One tenant gets three quarters; beyond that its own oldest is
+/// forgotten.
+const HOSTS_MAX: u32 = 1_000;
 /// Look-ups at the same time; one tenant gets three quarters. Each takes a thread that cannot be stopped, so this is also the bound of threads. Beyond it: `egress_busy`.
 const LOOKUPS_MAX: u32 = 64;
 
@@ -67,7 +66,7 @@ struct Answer {
 
 impl Answer {
     fn is_fresh(&self) -> bool {
-        let kept = if self.lookup.answer() == Some(None) { FAILURE_KEPT } else { KEPT };
+        let kept = if self.lookup.is_failure() { FAILURE_KEPT } else { KEPT };
         self.asked_at.elapsed() < kept
     }
 }
@@ -176,9 +175,10 @@ impl Names {
 fn excess(answers: &HashMap<HostName, Answer>, tenant: TenantId) -> Option<HostName> {
     let mut counts = HashMap::<TenantId, usize>::new();
     answers.values().for_each(|answer| *counts.entry(answer.tenant).or_default() += 1);
-    let owner = if counts.get(&tenant).is_some_and(|count| *count >= HOSTS_TENANT_MAX) {
+    let own_max = three_quarters(HOSTS_MAX) as usize;
+    let owner = if counts.get(&tenant).is_some_and(|count| *count >= own_max) {
         tenant
-    } else if answers.len() >= HOSTS_MAX {
+    } else if answers.len() >= HOSTS_MAX as usize {
         counts.into_iter().max_by_key(|(_, count)| *count)?.0
     } else {
         return None;
@@ -274,10 +274,10 @@ mod tests {
             |tenant: TenantId| lock(&names.answers).values().filter(|answer| answer.tenant == tenant).count();
         ask(one, "one", 10);
         ask(crowd, "crowd", 5_000);
-        assert_eq!((count(one), count(crowd)), (10, HOSTS_TENANT_MAX));
+        assert_eq!((count(one), count(crowd)), (10, 750));
         // All places are taken: the crowd leaves.
         ask(other, "other", 300);
-        assert_eq!((count(one), count(crowd), count(other)), (10, HOSTS_MAX - 310, 300));
+        assert_eq!((count(one), count(crowd), count(other)), (10, HOSTS_MAX as usize - 310, 300));
         assert!(!lock(&names.answers).contains_key(&host("crowd", 4_250)), "the oldest first");
     }
 

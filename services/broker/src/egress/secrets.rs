@@ -65,7 +65,7 @@ enum SecretRefusal {
         "the stored secret {0} does not open; set it again with `flotilla secret set {0}` (secret_damaged)"
     )]
     Damaged(SecretName),
-    #[error("{0}. Scripts get only secrets that are for no server (secret_not_for_server)")]
+    #[error("{0}. A script gets only secrets that were set without --for (secret_not_for_server)")]
     NotFor(String),
     #[error("the secret {0} cannot be opened; try again later (secret_unavailable)")]
     Unavailable(SecretName),

@@ -6,7 +6,7 @@ use super::{
     images, pages, push,
 };
 use crate::{
-    caller::Caller,
+    caller::may_call,
     egress::{
         doors::Doors,
         git::rules::{GitRules, GitRulesError},
@@ -17,7 +17,7 @@ use crate::{
     push::pusher::Pushes,
     secrets::vault::{NewSecret, Vault},
 };
-use chassis::secret::SecretBytes;
+use chassis::{grpc::tokens::Caller, secret::SecretBytes};
 use domain::{
     egress::{git::GIT_CREDENTIALS_MAX, host::HostName, secret_servers::SecretServers},
     limits,
@@ -26,7 +26,7 @@ use domain::{
 use futures::{StreamExt as _, stream::Map};
 use rpc::v1::{self, broker_service_server::BrokerService};
 use std::{sync::Arc, time::Duration};
-use store::broker::BrokerStore;
+use store::{Actor, broker::BrokerStore};
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
@@ -160,7 +160,7 @@ impl Call {
         let Self { method, tenant, caller } = self;
         let span = tracing::info_span!("broker call", otel.name = method, tenant.id = tenant);
         rpc::trace::adopt(&span, metadata.as_ref());
-        let result = if caller.is_some_and(|caller| caller.may_call(method)) {
+        let result = if caller.is_some_and(|caller| may_call(caller, method)) {
             work.instrument(span).await
         } else {
             Err(Error::CallerNotAllowed(method))
@@ -190,14 +190,14 @@ impl Server {
         let value = SecretBytes::of(std::mem::take(&mut request.value));
         let (tenant, project) = (tenant(&request.tenant_id)?, project(&request.project_id)?);
         let name: SecretName = request.name.parse()?;
-        if request.actor.is_empty()
-            || request.actor.len() > limits::NAME_BYTES_MAX
-            || request.actor.contains('\0')
-        {
+        let is_name = |text: &str| text.len() <= limits::NAME_BYTES_MAX && !text.contains('\0');
+        if request.actor.is_empty() || !is_name(&request.actor) || !is_name(&request.actor_key) {
             return Err(Error::ArgumentInvalid("the actor is missing or too long"));
         }
         let servers = SecretServers::parse(&request.urls)?;
-        let new = NewSecret { address: SecretAddress { project, name }, servers, actor: &request.actor };
+        let actor =
+            Actor { name: std::mem::take(&mut request.actor), key: std::mem::take(&mut request.actor_key) };
+        let new = NewSecret { address: SecretAddress { project, name }, servers, actor: &actor };
         let secret = self.vault.put(tenant, new, &value).await?;
         let (version, created_at_ms) = (secret.version, secret.created_at.0);
         Ok(v1::PutSecretResponse { version, created_at_ms, urls: secret.urls })

@@ -11,6 +11,7 @@ use domain::{
     secret::{SecretAddress, SecretName},
 };
 use store::{
+    Actor,
     broker::{
         BrokerStore,
         keys::{KeyRecord, SealedKey},
@@ -107,10 +108,10 @@ impl VaultError {
 pub struct NewSecret<'a> {
     /// What names it.
     pub address: SecretAddress,
-    /// The servers that may get its value. None: those of the earlier version.
+    /// The servers that may get its value. Empty: the next version keeps the servers of the earlier one.
     pub servers: SecretServers,
     /// In whose name.
-    pub actor: &'a str,
+    pub actor: &'a Actor,
 }
 
 /// What a secret is opened for.
@@ -221,7 +222,7 @@ impl Vault {
                 secret.name = %address.name,
                 secret.version = secret.version,
                 secret.urls = secret.urls.join(" "),
-                actor,
+                actor = actor.name,
             },
             "a secret was set"
         );

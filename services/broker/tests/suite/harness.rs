@@ -179,6 +179,7 @@ impl Broker {
             name: name.to_owned(),
             value: value.as_bytes().to_vec(),
             actor: "ann".to_owned(),
+            actor_key: String::new(),
             urls: urls.iter().map(|url| (*url).to_owned()).collect(),
         };
         self.client.clone().put_secret(request).await.unwrap();

@@ -70,6 +70,7 @@ async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
         name: "LOGIN".to_owned(),
         value: b"hunter3".to_vec(),
         actor: "ann".to_owned(),
+        actor_key: String::new(),
         urls: vec![],
     };
     let status = broker.client.clone().put_secret(request).await.unwrap_err();

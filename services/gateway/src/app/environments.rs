@@ -154,7 +154,7 @@ pub(crate) async fn decide(
         }
     };
     let decision = NewDecision { project, digest, is_allowed, by: principal.name() };
-    let decided = store.acting(principal.actor()).decide_environment(tenant, decision).await?;
+    let decided = principal.acting(store).decide_environment(tenant, decision).await?;
     tracing::info!(
         target: AUDIT,
         {

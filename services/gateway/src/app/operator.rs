@@ -94,7 +94,7 @@ pub(crate) async fn drain_worker(
     if !is_text(name) {
         return Err(Error::NotFound(Entity::Worker));
     }
-    match gateway.state.store.acting(principal.actor()).ask_drain(name, draining == Draining::Start).await? {
+    match principal.acting(&gateway.state.store).ask_drain(name, draining == Draining::Start).await? {
         0 => Err(Error::NotFound(Entity::Worker)),
         workers => Ok(u32::try_from(workers).unwrap_or(u32::MAX)),
     }
@@ -138,7 +138,7 @@ pub(crate) async fn release_session(
     let state = &gateway.state;
     let tenant = tenant_of(state, session, tenant).await?;
     let event = state.id(EventId::make);
-    let released = state.store.acting(principal.actor()).release(tenant, session, event, now()).await?;
+    let released = principal.acting(&state.store).release(tenant, session, event, now()).await?;
     let (events, class) = released.ok_or(Error::NotQuarantined)?;
     state.publisher.publish_events(tenant, session, &events);
     announce(state, tenant, session, class).await;
@@ -166,11 +166,8 @@ pub(crate) async fn kill_session(
     let tenant = tenant_of(state, session, tenant).await?;
     let event_ids = [(); 3].map(|()| state.id(EventId::make));
     let notice = Notice { reason: &reason, event_ids, at: now() };
-    let killed = state
-        .store
-        .acting(principal.actor())
-        .quarantine(tenant, session, QuarantineRule::Any, notice)
-        .await?;
+    let killed =
+        principal.acting(&state.store).quarantine(tenant, session, QuarantineRule::Any, notice).await?;
     if let Some(killed) = &killed {
         state.publisher.publish_events(tenant, session, &killed.events);
         // The worker's next write fails anyway; the nudge lets it notice at once.

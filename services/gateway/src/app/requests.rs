@@ -135,9 +135,8 @@ pub(crate) async fn answer(
     };
     let (state, account) = (&gateway.state, principal.account(scope)?);
     let (tenant, event) = (account.tenant, state.id(EventId::make));
-    let answered = state
-        .store
-        .acting(principal.actor())
+    let answered = principal
+        .acting(&state.store)
         .answer_request(tenant, id, NewAnswer { answer, by: principal.name(), epoch: None }, &event, now())
         .await;
     match answered.map_err(Error::from) {
@@ -217,10 +216,8 @@ pub(crate) async fn delete_approval(
     principal: &Principal,
     request: &PermissionId,
 ) -> Result<(), Error> {
-    let deleted = gateway
-        .state
-        .store
-        .acting(principal.actor())
+    let deleted = principal
+        .acting(&gateway.state.store)
         .delete_approval(principal.tenant(Scope::Manage)?, request)
         .await?;
     if deleted { Ok(()) } else { Err(Error::NotFound(Entity::Approval)) }

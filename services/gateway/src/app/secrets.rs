@@ -73,12 +73,14 @@ pub(crate) async fn set(
         let message = format!("the value is {bytes} bytes, the limit is {SECRET_BYTES_MAX} bytes");
         return Err(Invalid::SecretTooLarge.because(message));
     }
+    let actor = principal.actor();
     let request = v1::PutSecretRequest {
         tenant_id: tenant.to_string(),
         project_id: address.scope().to_owned(),
         name: address.name.to_string(),
         value: value.expose().to_vec(),
-        actor: principal.name().to_owned(),
+        actor: actor.name,
+        actor_key: actor.key,
         urls: servers.urls(),
     };
     drop(value);
@@ -123,7 +125,7 @@ pub(crate) async fn delete(
 ) -> Result<(), Error> {
     let tenant = principal.tenant(Scope::Manage)?;
     let address = target.check(&gateway.state, tenant).await?;
-    let version = gateway.state.store.acting(principal.actor()).delete_secret(tenant, &address).await?;
+    let version = principal.acting(&gateway.state.store).delete_secret(tenant, &address).await?;
     tracing::info!(
         target: AUDIT,
         {

@@ -76,12 +76,12 @@ pub(crate) async fn set(
     };
     let id = project.as_ref().map(|project| &project.id);
     let stored = if document.trim().is_empty() {
-        store.acting(principal.actor()).delete_settings(tenant, id).await?;
+        principal.acting(store).delete_settings(tenant, id).await?;
         None
     } else {
         standing::stored(level(id), document)
             .map_err(|problems| Invalid::Settings.because(problems.to_string()))?;
-        Some(store.acting(principal.actor()).put_settings(tenant, id, document, principal.name()).await?)
+        Some(principal.acting(store).put_settings(tenant, id, document, principal.name()).await?)
     };
     match &project {
         Some(project) => refresh_clients(gateway, principal, &project.name).await?,

@@ -50,12 +50,7 @@ pub(crate) async fn create(gateway: &Gateway, principal: &Principal, name: &str)
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(Invalid::Name.because("a tenant name can have only letters, digits and dashes"));
     }
-    Ok(gateway
-        .state
-        .store
-        .acting(principal.actor())
-        .create_tenant(TenantId(uuid::Uuid::now_v7()), &name)
-        .await?)
+    Ok(principal.acting(&gateway.state.store).create_tenant(TenantId(uuid::Uuid::now_v7()), &name).await?)
 }
 
 /// Changes the limits of a tenant.
@@ -78,9 +73,8 @@ pub(crate) async fn update(
     {
         check_limit(name, days.unwrap_or_default(), KEEP_DAYS_MAX)?;
     }
-    let tenant = state
-        .store
-        .acting(principal.actor())
+    let tenant = principal
+        .acting(&state.store)
         .update_tenant(id, TenantPatch { running_max, weight, retention, quota: change.quota })
         .await?;
     gateway.forget_keys();
@@ -110,7 +104,7 @@ pub(crate) async fn delete(
         let message = "this is not the name of the tenant; repeat the name to delete the tenant";
         return Err(Invalid::TenantName.because(message));
     }
-    let deleted = gateway.state.store.acting(principal.actor()).delete_tenant(tenant.id).await;
+    let deleted = principal.acting(&gateway.state.store).delete_tenant(tenant.id).await;
     // Also if the outcome is in doubt.
     gateway.forget_keys();
     deleted?;
@@ -212,10 +206,8 @@ pub(crate) async fn create_key(
 ) -> Result<IssuedKey, Error> {
     let tenant = managed_tenant(gateway, principal, tenant, Scope::Manage).await?;
     let (new, name) = (NewKey::make(), key_name(name)?);
-    let key = gateway
-        .state
-        .store
-        .acting(principal.actor())
+    let key = principal
+        .acting(&gateway.state.store)
         .create_key(tenant, &new.prefix, &new.sha256, &name, role)
         .await?;
     Ok(IssuedKey { key, secret: new.secret })
@@ -267,7 +259,7 @@ pub(crate) async fn revoke_key(
         return Err(Error::NotFound(Entity::Key));
     }
     let revoked =
-        gateway.state.store.acting(principal.actor()).revoke_key(tenant, prefix).await.map_err(Error::from);
+        principal.acting(&gateway.state.store).revoke_key(tenant, prefix).await.map_err(Error::from);
     // Also if the outcome is in doubt.
     gateway.forget_keys();
     match revoked {

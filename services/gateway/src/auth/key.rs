@@ -4,7 +4,7 @@ use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
 /// The start of every API key, by which scanners for leaked secrets find it.
-const KEY_PREFIX: &str = "flk_";
+pub(super) const KEY_PREFIX: &str = "flk_";
 /// Random characters of a key: 190 bits.
 const KEY_CHARS: usize = 32;
 /// Characters of a key that lists show.

@@ -9,7 +9,7 @@ use crate::ground::{
 };
 use bus::queue::Share;
 use domain::{ids::TenantId, policy::quota::TenantQuota, text::hex};
-use store::{Actor, control::tenants::KeyOwner};
+use store::{Actor, Store, control::tenants::KeyOwner};
 
 /// The name of the operator in logs and responses.
 const OPERATOR: &str = "operator";
@@ -70,6 +70,11 @@ impl Principal {
     /// The name of its key.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The store, for changes that the audit writes down in its name.
+    pub(crate) fn acting(&self, store: &Store) -> Store {
+        store.acting(self.actor())
     }
 
     /// Itself, as the audit names it.

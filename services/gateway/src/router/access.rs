@@ -1,4 +1,4 @@
-//! Holds the scope of each gRPC method before anything reads the message. The methods find the caller in the request.
+//! Checks that the caller has the scope of a gRPC method, before anything reads the message. The methods find the caller in the request.
 
 use crate::{
     app::ground::gateway::Gateway,
@@ -31,9 +31,7 @@ impl Methods {
     pub(super) fn new(gateway: &Gateway) -> anyhow::Result<Self> {
         Ok(Self { gateway: gateway.clone(), table: Arc::new(rpc::access::methods()?) })
     }
-}
 
-impl Methods {
     /// The name of a method in metrics. Clients cannot make names: those of other paths are the same.
     pub(super) fn name(&self, path: &str) -> String {
         let known = self.table.get_key_value(path).map(|(path, _)| path.trim_start_matches("/flotilla.v1."));
@@ -42,7 +40,7 @@ impl Methods {
 }
 
 /// Serves the call if its caller may make it. Calls of other services, such as reflection, need no key.
-pub(super) async fn hold(State(methods): State<Methods>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(methods): State<Methods>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     if let Some(access) = methods.table.get(head.uri.path()) {
         match admit(&methods.gateway, &head, access).await {

@@ -59,7 +59,7 @@ async fn several_hosts(headers: HeaderMap) -> Response {
         code: "host_invalid",
         grpc: Code::InvalidArgument,
         status: StatusCode::BAD_REQUEST,
-        message: "the request has several headers Host; send one",
+        message: "the request has several Host headers; send one",
     };
     refusal.answer(&headers)
 }
@@ -68,10 +68,33 @@ impl PortRefusal {
     fn answer(self, headers: &HeaderMap) -> Response {
         let Self { code, grpc, status, message } = self;
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if kind.starts_with("application/grpc") {
-            return rpc::status::error(grpc, code, message).into_http();
+        let mut response: Response = if kind.starts_with("application/grpc") {
+            rpc::status::error(grpc, code, message).into_http()
+        } else {
+            let body = json!({"name": "UnknownError", "data": {"message": message, "ref": code}});
+            (status, [(CODE, code)], Json(body)).into_response()
+        };
+        // For HTTP/1: a proxy in front may take what follows for a request of another client. HTTP/2 has no such header, and the port leaves it out there.
+        response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_refusal_closes_the_connection_in_both_protocols() {
+        for kind in ["application/json", "application/grpc", "application/grpc-web+proto"] {
+            let kind = (header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+            let headers = HeaderMap::from_iter([kind]);
+            let answers = [
+                full(headers.clone()).await,
+                large_head(headers.clone()).await,
+                several_hosts(headers).await,
+            ];
+            assert!(answers.iter().all(|answer| answer.headers()[header::CONNECTION] == "close"));
         }
-        let body = json!({"name": "UnknownError", "data": {"message": message, "ref": code}});
-        (status, [(CODE, code), (header::CONNECTION, "close")], Json(body)).into_response()
     }
 }

@@ -2,7 +2,7 @@
 //! one of a worker opens no terminal.
 
 use crate::code::Code;
-use chassis::grpc::tokens::Tokens;
+use chassis::grpc::tokens::{Caller, Tokens};
 use futures::future::{Either, Ready, ready};
 use std::task::{Context, Poll};
 use tonic::{
@@ -10,7 +10,7 @@ use tonic::{
     body::Body,
     codegen::{
         Service,
-        http::{HeaderMap, Request, Response, header::AUTHORIZATION},
+        http::{HeaderMap, Request, Response},
     },
     server::NamedService,
 };
@@ -74,8 +74,6 @@ const OF_BOTH: [&str; 12] = [
     "ReadLines",
     "TrackSnapshot",
 ];
-const GATEWAY: &str = "gateway";
-const WORKER: &str = "worker";
 
 /// A service that only callers with a token reach.
 #[derive(Debug, Clone)]
@@ -84,19 +82,12 @@ pub struct Authorized<S> {
     tokens: Tokens,
 }
 
-/// What is wrong with the names of tokens.
-pub fn find_problem(tokens: &Tokens) -> Option<&'static str> {
-    let is_unknown = tokens.names().any(|name| ![GATEWAY, WORKER].contains(&name));
-    is_unknown.then_some("FLOTILLA_SANDBOX_TOKENS has a name that is neither gateway nor worker")
-}
-
-/// Whether a token of this name is for a call; one without a name is for every call.
-fn may_call(name: Option<&str>, method: &str) -> bool {
-    let own = match name {
-        None => return true,
-        Some(GATEWAY) => &OF_GATEWAYS[..],
-        Some(WORKER) => &OF_WORKERS[..],
-        Some(_) => return false,
+/// Whether the token of a caller is for a call.
+fn may_call(caller: Caller, method: &str) -> bool {
+    let own = match caller {
+        Caller::Any => return true,
+        Caller::Gateway => &OF_GATEWAYS[..],
+        Caller::Worker => &OF_WORKERS[..],
     };
     own.contains(&method) || OF_BOTH.contains(&method)
 }
@@ -109,13 +100,11 @@ impl<S> Authorized<S> {
 
     /// Why a call does not pass.
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<Status> {
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let presented = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        let Some(token) = self.tokens.find(presented) else {
+        let Some(token) = self.tokens.find_bearer(headers) else {
             return Some(refuse(Code::TokenInvalid, "the token is missing or wrong"));
         };
         let method = path.rsplit('/').next().unwrap_or_default();
-        if !may_call(token.name.as_deref(), method) {
+        if !may_call(token.caller, method) {
             tracing::warn!(error.code = Code::CallerNotAllowed.name(), "{method} was refused to a caller");
             return Some(refuse(
                 Code::CallerNotAllowed,
@@ -177,19 +166,18 @@ mod tests {
 
     #[test]
     fn a_token_is_for_the_calls_of_its_caller() {
-        for (name, method, want) in [
-            (Some("gateway"), "StartExec", false),
-            (Some("gateway"), "CloseTenant", false),
-            (Some("gateway"), "CreateTerminal", true),
-            (Some("gateway"), "ReadFile", true),
-            (Some("worker"), "CreateTerminal", false),
-            (Some("worker"), "StartExec", true),
-            (Some("worker"), "ReadFile", true),
-            (Some("worker"), "Unknown", false),
-            (Some("other"), "ReadFile", false),
-            (None, "StartExec", true),
+        for (caller, method, want) in [
+            (Caller::Gateway, "StartExec", false),
+            (Caller::Gateway, "CloseTenant", false),
+            (Caller::Gateway, "CreateTerminal", true),
+            (Caller::Gateway, "ReadFile", true),
+            (Caller::Worker, "CreateTerminal", false),
+            (Caller::Worker, "StartExec", true),
+            (Caller::Worker, "ReadFile", true),
+            (Caller::Worker, "Unknown", false),
+            (Caller::Any, "StartExec", true),
         ] {
-            assert_eq!(may_call(name, method), want, "{name:?} {method}");
+            assert_eq!(may_call(caller, method), want, "{caller:?} {method}");
         }
     }
 }

@@ -1,4 +1,5 @@
-# Carries connections of git from 127.0.0.1:3129 to the door of the session, until the script ends. Exits with 18 if there is no door.
+# Carries connections of git from 127.0.0.1:3129 to the door that the helper sees, until the script ends: that of the session, or that to the server of a public
+# repository. Exits with 18 if it cannot.
 open_door() {
   local ready
   exec {door}< <(exec /opt/flotilla/init forward 2>/dev/null)

@@ -43,13 +43,9 @@ pub(crate) struct Permissions {
 }
 
 impl Permissions {
-    pub(crate) fn new(lists: Vec<Rules>) -> Self {
-        Self { lists, ..Self::default() }
-    }
-
-    /// The same in a session whose files these may read.
-    pub(crate) fn for_readers(self, readers: FilesReaders) -> Self {
-        Self { readers, ..self }
+    /// Those of a session with these lists of rules, whose files `readers` may read.
+    pub(crate) fn new(lists: Vec<Rules>, readers: FilesReaders) -> Self {
+        Self { lists, readers, ..Self::default() }
     }
 
     /// Applies the settings of the platform and the repository.

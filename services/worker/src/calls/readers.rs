@@ -7,24 +7,24 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
-/// The readers.
+/// Who may read the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FilesReaders {
     /// Everybody, or there is nothing to read.
-    #[default]
     Anybody,
     /// People with a credential, with the upload, or on the sandbox machine.
-    Some,
+    #[default]
+    Limited,
 }
 
 impl FilesReaders {
     /// The readers of a source, with the credentials of the settings above its repository.
     pub(crate) fn of(source: &Source, credentials: &BTreeMap<GitPrefix, SecretName>) -> Self {
-        let is_for_some = match source.repository() {
+        let is_limited = match source.repository() {
             Some(url) => url.starts_with("file://") || find_address(credentials.keys(), url).is_some(),
             None => matches!(source.origin, Origin::Bundle(_)),
         };
-        if is_for_some { Self::Some } else { Self::Anybody }
+        if is_limited { Self::Limited } else { Self::Anybody }
     }
 }
 
@@ -43,10 +43,10 @@ mod tests {
         for (origin, want) in [
             (Origin::Empty, FilesReaders::Anybody),
             (url("https://github.com/open/app.git"), FilesReaders::Anybody),
-            (url("https://github.com/acme/app.git"), FilesReaders::Some),
-            (url("ssh://git@github.com/acme/app.git"), FilesReaders::Some),
-            (url("file:///srv/app"), FilesReaders::Some),
-            (Origin::Bundle("bundle".to_owned()), FilesReaders::Some),
+            (url("https://github.com/acme/app.git"), FilesReaders::Limited),
+            (url("ssh://git@github.com/acme/app.git"), FilesReaders::Limited),
+            (url("file:///srv/app"), FilesReaders::Limited),
+            (Origin::Bundle("bundle".to_owned()), FilesReaders::Limited),
         ] {
             let source = Source { origin: origin.clone(), ..Source::default() };
             assert_eq!(FilesReaders::of(&source, &credentials), want, "{origin:?}");

@@ -5,20 +5,29 @@ use crate::{config::Config, process::deps::Deps};
 use anyhow::Context as _;
 use domain::limits;
 use std::{sync::Arc, time::Duration};
-use store::schema;
+use store::schema::{self, NewerSchema};
 use tokio_util::sync::CancellationToken;
 
 /// Waits until Postgres answers, and reports that in the worker's health. Returns early if the process must stop.
 ///
 /// # Errors
-/// Postgres refuses the login or the database.
-pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) -> anyhow::Result<()> {
+/// Postgres refuses the login or the database, or its schema does not fit this program.
+pub(crate) async fn wait_for_postgres(
+    deps: &Deps,
+    newer: NewerSchema,
+    service: &chassis::Service,
+) -> anyhow::Result<()> {
     while !service.shutdown.is_cancelled() {
-        match deps.store.ping().await {
-            Ok(()) => {
+        let found = async {
+            deps.store.ping().await?;
+            deps.store.find_schema_problem(newer).await
+        };
+        match found.await {
+            Ok(None) => {
                 service.health.set("postgres", Ok(()));
                 return Ok(());
             }
+            Ok(Some(problem)) => return Err(problem.into()),
             Err(error) if !error.is_transient() => return Err(error).context(schema::UNREADABLE),
             Err(error) => {
                 tracing::warn!(

@@ -98,17 +98,14 @@ impl Broker {
 
 /// A broker that does not answer has no code of its own.
 pub(crate) fn away(status: Status) -> Status {
-    if rpc::status::refuses_token(&status) {
-        Backend::Broker.report_refused_token();
-    } else if rpc::status::code_of(&status).is_some() {
+    if rpc::status::code_of(&status).is_some() && !rpc::status::refuses_token(&status) {
         return status;
-    } else {
-        Backend::Broker.report_silence(&status);
     }
+    Backend::Broker.report(&status, rpc::status::refuses_token);
     rpc::status::unavailable("broker_unavailable", "the broker does not answer; try again later")
 }
 
-/// A broker that refuses the token of this process is away for tenants: the mistake is the operator's.
+/// Hides the operator's mistake from tenants: a broker that refuses the token of this process counts as away.
 fn without_mistake(status: Status) -> Status {
     if rpc::status::refuses_token(&status) { away(status) } else { status }
 }

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 use tokio::{task::JoinHandle, time::Instant};
-use tonic::{Code, Request, Status, service::interceptor::InterceptedService, transport::Channel};
+use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
 const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
@@ -27,8 +27,6 @@ const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
 const MISSING: &str = "workspace_missing";
 /// The stable code of files that existed and are gone.
 pub(crate) const LOST: &str = "workspace_lost";
-/// Longest wait for the id of the service.
-const IDENTITY: Duration = Duration::from_secs(2);
 
 pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
@@ -77,10 +75,7 @@ impl Sandbox {
 impl Sandbox {
     /// Asks for the id of the service. `None`: it does not answer, or it is of an earlier version.
     pub(crate) async fn find_id(&self) -> Option<String> {
-        let mut request = Request::new(v1::GetIsolationRequest {});
-        request.set_timeout(IDENTITY);
-        let answer = self.client().get_isolation(request).await.inspect_err(report).ok()?;
-        Some(answer.into_inner().sandbox_id).filter(|id| !id.is_empty())
+        rpc::client::find_sandbox_id(self.client()).await.inspect_err(report).ok()?
     }
 
     /// Starts the sandbox process of a session whose files are open. Best effort: the call that needs the process starts it as well, and reports what fails.
@@ -147,11 +142,7 @@ pub(crate) fn is_lost(status: &Status) -> bool {
 
 /// Logs why the service did not answer.
 fn report(status: &Status) {
-    if refuses_token(status) {
-        Backend::Sandbox.report_refused_token();
-    } else {
-        Backend::Sandbox.report_silence(status);
-    }
+    Backend::Sandbox.report(status, refuses_token);
 }
 
 /// How long a call may be repeated that the service did not answer or cannot take now: it is full, it is stopping, or all helpers of the

@@ -101,8 +101,11 @@ impl Guidance {
         let chosen = ChosenEnvironment::of(deps, identity, proposer, &found.configuration).await?;
         let documents: Vec<_> = above.documents.iter().cloned().chain(chosen.document).collect();
         let guidance = Self::of(&documents, found, known)?;
-        let of_proposal = chosen.notice.or(guidance.environment_notice);
-        let environment_notice = EnvironmentNotice::joined(of_proposal, workspace.missing_install().cloned());
+        let environment_notice = match (chosen.notice, guidance.environment_notice) {
+            // That of an earlier turn says already what is not installed.
+            (None, Some(earlier)) => Some(earlier),
+            (found, _) => EnvironmentNotice::joined(found, workspace.missing_install().cloned()),
+        };
         let guidance = Self { environment_notice, ..guidance };
         if guidance.settings.instructions == known.settings.instructions {
             return Ok(guidance);

@@ -79,6 +79,8 @@ pub(crate) const OUTPUT: &str = "output";
 const IN_NEW_SANDBOX: &str = "in_new_sandbox";
 /// The metadata of the first command after something went wrong at the start of its sandbox: what, for people and the model.
 const START_FAILURE: &str = "start_failure";
+/// The metadata of a command about which there is something to say: the note below its output, so that clients can tell the two apart.
+const NOTE: &str = "note";
 /// The note with the first command in another sandbox.
 const NEW_SANDBOX: &str = "Before this command the sandbox was cleaned: background processes of earlier commands, /tmp and the home \
                            directory are gone. /workspace is as it was.";
@@ -142,7 +144,11 @@ fn output_of(exit: &v1::ExecExit, excerpt: &OutputExcerpt) -> Output {
         metadata.insert(TRUNCATED.to_owned(), true.into());
         metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
     }
-    let text = answer(exit, excerpt.text(&exit.spill_path));
+    let printed = excerpt.text(&exit.spill_path);
+    if let Some(note) = note(exit, &printed) {
+        metadata.insert(NOTE.to_owned(), text::without_nul(&note).into_owned().into());
+    }
+    let text = answer(exit, printed);
     // Clients show how the command ended. An abort is the person's own, so they show only what the command printed.
     if exit.end() != ExecEnd::Killed {
         let shown = with_notes(&text, start_failure(&metadata));
@@ -309,8 +315,21 @@ fn with_notes<'a>(text: &str, notes: impl IntoIterator<Item = &'a str>) -> Strin
     if notes.is_empty() { text.to_owned() } else { format!("{}{notes}", text.trim_end_matches('\n')) }
 }
 
-/// The text for the model: the output, and how the command ended unless it succeeded.
+/// The text for the model: the output, and the note about it.
 fn answer(exit: &v1::ExecExit, output: String) -> String {
+    if exit.end() == ExecEnd::Killed {
+        return with_abort_note(&output);
+    }
+    match (output.is_empty(), note(exit, &output)) {
+        (true, None) => "(no output)".to_owned(),
+        (false, None) => output,
+        (true, Some(note)) => format!("({note})"),
+        (false, Some(note)) => format!("{}\n\n({note})", output.trim_end_matches('\n')),
+    }
+}
+
+/// What there is to say about a command, in sentences: how it ended unless it succeeded, and what may help. An abort is the person's own.
+fn note(exit: &v1::ExecExit, output: &str) -> Option<String> {
     let how = match exit.end() {
         ExecEnd::Exited if exit.signal != 0 => Some(format!("It was ended by signal {}.", exit.signal)),
         ExecEnd::Exited if exit.code != 0 => Some(format!("Exit code {}.", exit.code)),
@@ -318,7 +337,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Timeout => {
             Some(format!("It was ended after {} ms because its time limit expired.", exit.duration_ms))
         }
-        ExecEnd::Killed => return with_abort_note(&output),
+        ExecEnd::Killed => return None,
         ExecEnd::Lost => {
             Some("Its outcome is unknown. It may have had effects: check before you run it again.".to_owned())
         }
@@ -332,14 +351,9 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let message = (!exit.message.is_empty()).then(|| with_full_stop(&exit.message));
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || message.is_none();
     let how = how.filter(|_| adds);
-    let hints = hints::of(exit.code, &output).map(ToOwned::to_owned);
+    let hints = hints::of(exit.code, output).map(ToOwned::to_owned);
     let notes: Vec<String> = how.into_iter().chain(message).chain(dropped).chain(hints).collect();
-    match (output.is_empty(), notes.is_empty()) {
-        (true, true) => "(no output)".to_owned(),
-        (false, true) => output,
-        (true, false) => format!("({})", notes.join(" ")),
-        (false, false) => format!("{}\n\n({})", output.trim_end_matches('\n'), notes.join(" ")),
-    }
+    (!notes.is_empty()).then(|| notes.join(" "))
 }
 
 /// The message of the sandbox as a sentence that others can follow.
@@ -403,7 +417,9 @@ mod tests {
         assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), printed.clone()), printed, "a file with such words");
         let cleaned = v1::ExecExit { in_new_sandbox: true, ..exit(ExecEnd::Exited, 0, 0) };
         let Output { text, metadata, .. } = output_of(&cleaned, &OutputExcerpt::new(Bounds::default()));
-        assert_eq!(text, "(no output)");
+        assert_eq!((text.as_str(), metadata.get(NOTE)), ("(no output)", None));
+        let told = output_of(&exit(ExecEnd::Exited, 3, 0), &OutputExcerpt::new(Bounds::default()));
+        assert_eq!((told.text.as_str(), &told.metadata[NOTE]), ("(Exit code 3.)", &json!("Exit code 3.")));
         let model_text = text_for_model(&text.into(), &metadata);
         assert!(
             model_text.starts_with("(no output)\n\n(Before this command the sandbox was cleaned"),

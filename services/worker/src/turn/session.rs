@@ -102,7 +102,7 @@ impl Session {
         Self {
             inputs: vec![],
             first_inputs: Some(inputs),
-            permissions: Permissions::new(stored.permissions).for_readers(readers),
+            permissions: Permissions::new(stored.permissions, readers),
             workspace: Workspace::new(Arc::clone(&deps), identity.clone(), origin),
             identity,
             profile: Profile {

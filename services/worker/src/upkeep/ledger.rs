@@ -10,17 +10,26 @@ const BATCHES_MAX: usize = 100;
 
 /// Removes some of them.
 pub(super) async fn forget_old(deps: &Deps) -> Result<(), Error> {
-    let mut costs = 0;
-    for _ in 0..BATCHES_MAX {
-        let removed = with_store_timeout(deps.store.forget_old_costs(BATCH_MAX)).await?;
-        costs += removed;
-        if removed == 0 {
-            break;
-        }
-    }
-    let lines = with_store_timeout(deps.store.forget_audit(BATCH_MAX)).await?;
+    let costs = in_batches(|| deps.store.forget_old_costs(BATCH_MAX)).await?;
+    let lines = in_batches(|| deps.store.forget_audit(BATCH_MAX)).await?;
     if costs + lines > 0 {
         tracing::info!("removed {costs} old entries of the ledger and {lines} old lines of the audit");
     }
     Ok(())
+}
+
+/// Removes one batch after the other until nothing is left to remove. Returns how much it was.
+async fn in_batches<F>(forget: impl Fn() -> F) -> Result<u64, Error>
+where
+    F: Future<Output = Result<u64, store::error::Error>>,
+{
+    let mut all = 0;
+    for _ in 0..BATCHES_MAX {
+        let removed = with_store_timeout(forget()).await?;
+        all += removed;
+        if removed == 0 {
+            break;
+        }
+    }
+    Ok(all)
 }

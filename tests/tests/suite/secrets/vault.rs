@@ -14,7 +14,8 @@ use domain::{
     secret::SecretAddress,
 };
 use sqlx::PgConnection;
-use store::{Store, broker::BrokerStore};
+use std::sync::LazyLock;
+use store::{Actor, Store, broker::BrokerStore};
 use tempfile::TempDir;
 use testkit::database::Database;
 
@@ -28,8 +29,10 @@ pub(super) struct World {
 /// What secrets are opened for here.
 const TEST: SecretUse<'_> = SecretUse { purpose: "a test", destination: SecretDestination::Script };
 
+static ANN: LazyLock<Actor> = LazyLock::new(|| Actor { name: "ann".to_owned(), key: "flk_ann".to_owned() });
+
 fn new(name: &str) -> NewSecret<'static> {
-    NewSecret { address: address(name), servers: SecretServers::default(), actor: "ann" }
+    NewSecret { address: address(name), servers: SecretServers::default(), actor: &ANN }
 }
 
 pub(super) fn address(name: &str) -> SecretAddress {

@@ -2,6 +2,7 @@
 
 use crate::{
     client::{Client, call},
+    commands::key,
     terminal::output::{self, Output},
 };
 use anyhow::Result;
@@ -18,8 +19,7 @@ pub(super) async fn run(client: &Client, output: &Output, tenant: &str, key_name
         name: key_name.to_owned(),
         role: KeyRole::Admin.into(),
     };
-    // Once: a repetition would create another key.
-    let issued = client.tenants().create_key(request).await?.into_inner();
+    let issued = key::issue(client, request).await?;
     if output.is_json() {
         return output.json(&json!({
             "type": "init", "tenant_id": created.id, "tenant": created.name,

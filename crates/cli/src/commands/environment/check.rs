@@ -188,7 +188,7 @@ async fn renew(client: &Client, output: &Output, renewal: SetProjectSourceReques
         // The check has passed, whoever ran it.
         Err(error) if exit::code(&error) == "scope_missing" => {
             output.note(
-                "sessions that name the project begin with its older files: only an admin changes them",
+                "the project keeps its older files, because only an admin may replace them; sessions that name the project begin with those",
             );
             Ok(())
         }

@@ -3,7 +3,7 @@
 use crate::{
     client::{Client, Paged, all_pages, call, get_session},
     exit::{Exit, coded},
-    lookup,
+    lookup::{self, Fit},
     terminal::{
         output::{ListText, Output},
         paint::{Paint, harmless, one_line},
@@ -17,8 +17,6 @@ use rpc::v1::{
 };
 use serde_json::{Value, json};
 
-/// Characters of a whole id.
-const ID_CHARS: usize = 30;
 /// Characters of a request's text.
 const ASKED_CHARS: usize = 90;
 /// Characters of a reason. `--json` shows all of it.
@@ -195,13 +193,16 @@ pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>>
 
 /// Lists requests, or answers one.
 pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs) -> Result<Exit> {
-    let id = match &arguments.id {
+    let Subject { id, open } = match &arguments.id {
         Some(named) => resolve(client, output, named).await?,
-        None => String::new(),
+        None => Subject::of(String::new()),
     };
     let id = id.as_str();
     let is_session = id.is_empty() || id.starts_with("ses_");
-    let mut open = list(client, if is_session { id } else { "" }).await?;
+    let mut open = match open {
+        Some(open) => open,
+        None => list(client, if is_session { id } else { "" }).await?,
+    };
     if !is_session {
         open.retain(|open| open.id() == id);
     } else if open.is_empty() && !id.is_empty() {
@@ -247,29 +248,43 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs)
     Ok(exit)
 }
 
-/// The id of the request or the session that a person names.
-async fn resolve(client: &Client, output: &Output, named: &str) -> Result<String> {
+/// The request or the session that a command is about.
+struct Subject {
+    id: String,
+    /// All open requests, if a request was looked up among them.
+    open: Option<Vec<Open>>,
+}
+
+impl Subject {
+    fn of(id: String) -> Self {
+        Self { id, open: None }
+    }
+}
+
+/// The request or the session that a person names.
+async fn resolve(client: &Client, output: &Output, named: &str) -> Result<Subject> {
     // A request that is closed has an id too.
-    if named.len() >= ID_CHARS {
-        return Ok(named.to_owned());
+    if lookup::is_whole(named) {
+        return Ok(Subject::of(named.to_owned()));
+    }
+    if lookup::means_session(named) {
+        return Ok(Subject::of(lookup::session(client, output, named).await?));
     }
     let open = list(client, "").await?;
-    if open.iter().any(|open| open.id() == named) {
-        return Ok(named.to_owned());
-    }
-    let mut found = open.iter().map(Open::id).filter(|id| lookup::fits(id, named));
-    match (found.next(), found.next()) {
-        (Some(one), None) => Ok(one.to_owned()),
-        (Some(_), Some(_)) => {
+    let same = open.iter().find(|open| open.id() == named);
+    let id = match same.map_or_else(|| lookup::fit(&open, Open::id, named), Fit::One) {
+        Fit::One(request) => request.id().to_owned(),
+        Fit::Several(_) => {
             print(output, &open)?;
-            Err(coded(
+            return Err(coded(
                 "request_ambiguous",
                 format!("several open requests fit {named:?}; give more of the id"),
-            ))
+            ));
         }
-        (None, _) if named.starts_with("per_") || named.starts_with("que_") => Ok(named.to_owned()),
-        (None, _) => lookup::session(client, output, named).await,
-    }
+        Fit::Nothing if named.starts_with("per_") || named.starts_with("que_") => named.to_owned(),
+        Fit::Nothing => return Ok(Subject::of(lookup::session(client, output, named).await?)),
+    };
+    Ok(Subject { id, open: Some(open) })
 }
 
 /// An answer as `--json` shows it. `too_late`: why it had no effect.

@@ -81,10 +81,7 @@ pub(crate) struct ForkArgs {
 /// Creates a session from an earlier point of another one, and prints its id.
 pub(crate) async fn fork(client: &Client, output: &Output, arguments: ForkArgs) -> Result<Exit> {
     let files = if arguments.files_of_now { ForkFiles::Now } else { ForkFiles::AtMessage };
-    let message_id = match &arguments.before {
-        Some(named) => messages::find(client, &arguments.id, named).await?,
-        None => String::new(),
-    };
+    let message_id = messages::find_or_none(client, &arguments.id, arguments.before.as_deref()).await?;
     let idempotency_key = random_key()?;
     let request = || ForkSessionRequest {
         session_id: arguments.id.clone(),

@@ -1,9 +1,9 @@
 //! `flotilla messages`: the conversation of a session; and the messages that other commands name.
 
 use crate::{
-    client::{Client, Paged, all_pages, call},
+    client::{Client, Paged, all_pages, call, first_pages},
     exit::{Exit, coded},
-    lookup,
+    lookup::{self, Fit},
     stream::item::{Event, Item},
     terminal::{
         output::Output,
@@ -13,12 +13,10 @@ use crate::{
     },
 };
 use anyhow::{Context as _, Result};
-use rpc::v1::{ListMessagesRequest, Message};
+use rpc::v1::{ListMessagesRequest, Message, Page};
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
-/// Characters of a whole id.
-const ID_CHARS: usize = 30;
 /// Characters of a text in the list of ids.
 const TEXT_CHARS: usize = 60;
 /// The role of prompts.
@@ -56,36 +54,48 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: MessagesArg
 /// # Errors
 /// The refusal of the gateway.
 pub(super) async fn load(client: &Client, session_id: &str) -> Result<Vec<Message>> {
-    let mut messages = all_pages(async |page| {
-        let request = ListMessagesRequest { session_id: session_id.to_owned(), page: Some(page) };
-        let list = async || client.messages().list_messages(request.clone()).await;
-        let answer = call("list messages", list).await?;
-        // Pages arrive newest first, each in the order of the conversation.
-        let entries = answer.messages.into_iter().rev().collect();
-        Ok(Paged { entries, next_cursor: answer.next_cursor })
-    })
-    .await?;
+    let mut messages = all_pages(async |page| list(client, session_id, page).await).await?;
     messages.reverse();
     Ok(messages)
+}
+
+/// Loads a page of a conversation, the newest message first.
+async fn list(client: &Client, session_id: &str, page: Page) -> Result<Paged<Message>> {
+    let request = ListMessagesRequest { session_id: session_id.to_owned(), page: Some(page) };
+    let list = async || client.messages().list_messages(request.clone()).await;
+    let answer = call("list messages", list).await?;
+    // Pages arrive newest first, each in the order of the conversation.
+    let entries = answer.messages.into_iter().rev().collect();
+    Ok(Paged { entries, next_cursor: answer.next_cursor })
 }
 
 /// The id of the message that a person names by it, or by the beginning or the end of it.
 ///
 /// # Errors
 /// `message_not_found`, `message_ambiguous`; the refusal of the gateway.
-pub(crate) async fn find(client: &Client, session_id: &str, named: &str) -> Result<String> {
-    if named.len() >= ID_CHARS {
+pub(super) async fn find(client: &Client, session_id: &str, named: &str) -> Result<String> {
+    if lookup::is_whole(named) {
         return Ok(named.to_owned());
     }
     let messages = load(client, session_id).await?;
-    let mut found = messages.iter().map(|message| &message.id).filter(|id| lookup::fits(id, named));
-    match (found.next(), found.next()) {
-        (Some(one), None) => Ok(one.clone()),
-        (Some(_), Some(_)) => Err(coded("message_ambiguous", format!("several messages fit {named:?}"))),
-        (None, _) => Err(coded(
+    match lookup::fit(&messages, |message| &message.id, named) {
+        Fit::One(message) => Ok(message.id.clone()),
+        Fit::Several(_) => Err(coded("message_ambiguous", format!("several messages fit {named:?}"))),
+        Fit::Nothing => Err(coded(
             "message_not_found",
             format!("no message fits {named:?}; `flotilla messages {session_id} --ids` lists them"),
         )),
+    }
+}
+
+/// Like [`find`]; empty if nobody names a message.
+///
+/// # Errors
+/// Those of [`find`].
+pub(super) async fn find_or_none(client: &Client, session_id: &str, named: Option<&str>) -> Result<String> {
+    match named {
+        Some(named) => find(client, session_id, named).await,
+        None => Ok(String::new()),
     }
 }
 
@@ -94,14 +104,18 @@ pub(crate) async fn find(client: &Client, session_id: &str, named: &str) -> Resu
 /// # Errors
 /// `message_not_found`; the refusal of the gateway.
 pub(super) async fn last_prompt(client: &Client, output: &Output, session_id: &str) -> Result<String> {
-    let messages = load(client, session_id).await?;
-    let is_prompt = |message: &&Message| {
+    let is_prompt = |message: &Message| {
         message.role == USER && message.parts.iter().any(|part| part.kind != "compaction")
     };
-    let last = messages.iter().rfind(is_prompt);
+    let prompts = first_pages(1, async |page| {
+        let mut page = list(client, session_id, page).await?;
+        page.entries.retain(is_prompt);
+        Ok(page)
+    });
+    let last = prompts.await?.entries.pop();
     let last = last.ok_or_else(|| coded("message_not_found", "the session has no prompt to revert"))?;
-    output.note(&format!("the last prompt is {}  {}", last.id, IdLine::of(last)?.text));
-    Ok(last.id.clone())
+    output.note(&format!("the last prompt is {}  {}", last.id, IdLine::of(&last)?.text));
+    Ok(last.id)
 }
 
 /// A message in the list of ids.
@@ -189,6 +203,9 @@ mod tests {
         assert_eq!(find("9D53").await.unwrap(), "msg_1ffcce3d00015Oy45kUL559D53");
         assert_eq!(find("1ffcce3d").await.unwrap_err(), "message_ambiguous");
         assert_eq!(find("nope").await.unwrap_err(), "message_not_found");
+        let json = Output::kept(true);
+        fake.run(&json, &["diff", SESSION, "--message", "9D53"]).await.unwrap();
+        assert!(json.take().contains(r#""message_id":"msg_1ffcce3d00015Oy45kUL559D53""#));
         fake.run(&output, &["revert", SESSION]).await.unwrap();
         assert_eq!(fake.0.lock().unwrap().orders, ["revert msg_1ffcce3d00015Oy45kUL559D54"]);
         assert!(output.take_notes().starts_with("the last prompt is msg_1ffcce3d00015Oy45kUL559D54  4"));

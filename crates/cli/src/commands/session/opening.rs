@@ -67,10 +67,11 @@ pub(crate) async fn open_repository(
     };
     let mut answer = create(client, &request).await?;
     if answer.is_elsewhere {
+        let other = request.name.clone();
         let request = CreateProjectRequest { name: distinct_name(&request), ..request };
         answer = create(client, &request).await?;
         if !answer.is_elsewhere {
-            let (name, other) = (&request.name, request.name.rsplit_once('-').unwrap_or_default().0);
+            let name = &request.name;
             output.note(&format!(
                 "the project {other} is another repository, so this one is the project {name}; `--project {other}` starts with the files of the other"
             ));

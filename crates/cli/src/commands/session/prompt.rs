@@ -177,8 +177,9 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: RunArgs) ->
     }
     // Git ends with Ctrl-C too, and what was packed so far is removed.
     let started = tokio::select! {
-        started = start(client, output, &arguments) => started,
+        biased;
         _ = tokio::signal::ctrl_c() => return interrupted(output),
+        started = start(client, output, &arguments) => started,
     };
     let (session_id, prompt) = started.map_err(|error| failed(output, None, error))?;
     let accepted = accept(client, &session_id, prompt).await;

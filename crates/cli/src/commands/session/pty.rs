@@ -4,7 +4,7 @@
 use crate::{
     client::{Client, call},
     exit::{self, CodedError, Exit, coded},
-    lookup,
+    lookup::{self, Fit},
     terminal::{
         output::{ListText, Output},
         paint::{Paint, one_line},
@@ -112,9 +112,13 @@ async fn find(client: &Client, session_id: &str, named: &str) -> Result<String> 
     let request = ListPtysRequest { session_id: session_id.to_owned() };
     let list = async || client.ptys().list_ptys(request.clone()).await;
     let ptys = call("list the terminals", list).await?.ptys;
-    let mut found = ptys.iter().map(|pty| &pty.id).filter(|id| lookup::fits(id, named));
-    if let (Some(one), None) = (found.next(), found.next()) {
-        return Ok(one.clone());
+    match lookup::fit(&ptys, |pty| &pty.id, named) {
+        Fit::One(pty) => return Ok(pty.id.clone()),
+        Fit::Several(_) => {
+            let message = format!("several terminals fit {named:?}; give more of the id");
+            return Err(coded("pty_ambiguous", message));
+        }
+        Fit::Nothing => {}
     }
     let request = GetPtyRequest { pty_id: named.to_owned() };
     let get = async || client.ptys().get_pty(request.clone()).await;
@@ -216,7 +220,7 @@ async fn relay(client: &Client, start: Start) -> Result<PtyEnd> {
                 Some(Some(Item::Replay(_)) | None) => {}
                 None => {
                     let message = "the gateway ended the connection".to_owned();
-                    return Err(CodedError { code: "connection_lost", message }.into());
+                    return Err(CodedError { code: "connection_lost".into(), message }.into());
                 }
             },
             _ = resized.recv() => resize(client, &pty_id).await,

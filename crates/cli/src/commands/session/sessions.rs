@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, Listed, Paged, call, first_pages},
-    commands::project,
+    commands::{project, session::messages},
     exit::Exit,
     terminal::{
         json,
@@ -240,13 +240,14 @@ fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     table.text(paint)
 }
 
-/// `message_id`: the prompt whose turn is meant; empty: the whole session.
+/// `message`: the prompt whose turn is meant, as a person names it; `None`: the whole session.
 pub(crate) async fn diff(
     client: &Client,
     output: &Output,
     session_id: &str,
-    message_id: String,
+    message: Option<&str>,
 ) -> Result<Exit> {
+    let message_id = messages::find_or_none(client, session_id, message).await?;
     let request =
         || GetSessionDiffRequest { session_id: session_id.to_owned(), message_id: message_id.clone() };
     let answer =
@@ -273,12 +274,20 @@ pub(crate) async fn diff(
     Ok(Exit::Done)
 }
 
-/// Prints the whole output of a tool call, unchanged.
-pub(crate) async fn output(client: &Client, output: &Output, session_id: &str, path: &str) -> Result<Exit> {
+/// Loads the whole output of a tool call. Bytes that are not UTF-8 are replaced.
+///
+/// # Errors
+/// The refusal of the gateway.
+pub(super) async fn load_output(client: &Client, session_id: &str, path: &str) -> Result<String> {
     let request = || GetToolOutputRequest { session_id: session_id.to_owned(), path: path.to_owned() };
     let answer =
         call("load the output", || async { client.sessions().get_tool_output(request()).await }).await?;
-    let text = String::from_utf8_lossy(&answer.data);
+    Ok(String::from_utf8_lossy(&answer.data).into_owned())
+}
+
+/// Prints the whole output of a tool call, unchanged.
+pub(crate) async fn output(client: &Client, output: &Output, session_id: &str, path: &str) -> Result<Exit> {
+    let text = load_output(client, session_id, path).await?;
     if output.is_json() {
         output.json(&json!({"type": "output", "session": session_id, "path": path, "text": text}))?;
     } else {

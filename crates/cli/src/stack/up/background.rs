@@ -25,9 +25,9 @@ pub(super) async fn start(output: &Output, data: &Path) -> Result<Exit> {
     fs::create_dir_all(data.join("logs")).context("make the log directory")?;
     let file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log);
     let file = file.with_context(|| format!("open {}", log.display()))?;
-    let words = env::args_os().skip(1).filter(|word| word != "--detach" && word != "-d");
     let mut command = Command::new(env::current_exe().context("find this program")?);
-    command.args(words).arg("--background").stdin(Stdio::null());
+    // `--background` overrides `--detach`.
+    command.args(env::args_os().skip(1)).arg("--background").stdin(Stdio::null());
     command.stdout(file.try_clone().context("open the log twice")?).stderr(file);
     let mut child = command.spawn().context("start the stack")?;
     let starting = output.progress("starting the stack", Amount::Unknown);
@@ -73,4 +73,20 @@ async fn stop(child: &mut Child) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     drop(child.wait().await);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use crate::arguments::{Command, parse};
+
+    #[test]
+    fn the_process_in_the_background_does_not_detach_again() {
+        for flag in ["-d", "--detach"] {
+            let words = ["flotilla", "up", flag, "--tenant", "a", "--background"];
+            let cli = parse(words.into_iter().map(Into::into)).unwrap();
+            let Command::Up(arguments) = cli.command else { panic!("up") };
+            assert!(arguments.background && !arguments.detach, "{flag}");
+        }
+    }
 }

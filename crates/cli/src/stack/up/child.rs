@@ -16,8 +16,6 @@ use tokio::process::Command;
 /// Time that one service of `flotilla up` has to become ready; milliseconds.
 const UP_READY_MS: u64 = 60_000;
 
-/// Time after which a person wonders what the start waits for.
-const TELLS_AFTER: Duration = Duration::from_secs(2);
 /// Poll interval while a service starts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -78,7 +76,7 @@ impl Child {
     async fn ready_or_ended(&mut self) -> Result<Ready> {
         let client = chassis::http::client()?;
         // Tells once what a long start waits for.
-        let mut tells_at = Some(Instant::now() + TELLS_AFTER);
+        let mut tells_at = Some(Instant::now() + waits::LONG);
         loop {
             let mut lacking = String::new();
             if let Some(status) = self.process.try_wait().context("supervise it")? {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, time::Duration};
 
 /// Time after which a person wonders what the start waits for.
-const LONG: Duration = Duration::from_secs(2);
+pub(super) const LONG: Duration = Duration::from_secs(2);
 
 /// Waits for `work`, and says after a while that it does.
 pub(super) async fn note_long<T>(what: &str, work: impl Future<Output = T>) -> T {

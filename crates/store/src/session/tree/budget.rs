@@ -99,8 +99,7 @@ impl Store {
             Some(max) => format!("{root} {} picodollars", max.0),
             None => format!("{root} without a limit"),
         };
-        self.note(&mut tx, AuditNote { tenant: Some(tenant), action: "budget.update", object: &object })
-            .await?;
+        self.note(&mut tx, AuditNote::of(tenant, "budget.update", &object)).await?;
         // A running session may be about to park; a runnable one reads the new budget when it starts.
         let sql = format!(
             "select s.id from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id

@@ -107,7 +107,7 @@ pub(super) const EXCEPTIONS: [Exception; 20] = [
         reason: "counts the rows of a tenant, some 30 ms for 100,000 sessions: in a gateway every ten seconds, in a worker before a subtask",
     },
     Exception {
-        name: "schema.rs: found",
+        name: "schema.rs: find_version",
         reads: &["_sqlx_migrations by"],
         reason: "there are few migrations",
     },

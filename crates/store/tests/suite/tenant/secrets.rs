@@ -10,7 +10,7 @@ use domain::{
 use futures::future::join_all;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::{
-    Page,
+    Actor, Page,
     broker::{
         BrokerStore,
         keys::{KeyRecord, OlderSecret, SealedKey},
@@ -51,7 +51,9 @@ async fn finish(
     address: &SecretAddress,
     value: &SecretVersion,
 ) -> Result<Option<Secret>, Error> {
-    broker.finish_change(tenant, address, value, "ann").await
+    broker
+        .finish_change(tenant, address, value, &Actor { name: "ann".to_owned(), key: "flk_ann".to_owned() })
+        .await
 }
 
 fn broker(world: &World) -> BrokerStore {

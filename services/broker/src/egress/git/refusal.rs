@@ -47,6 +47,9 @@ pub(crate) enum GitRefusal {
     /// The same, and the server says after how many seconds it takes the next one.
     #[error("{host} answers that there are too many requests (429); try again in {seconds} s")]
     RateLimited { host: String, seconds: u64 },
+    /// The broker looks up too many names to look this one up.
+    #[error("{0} cannot be looked up now, because too many other names are; try again")]
+    LookupsBusy(String),
     /// The server leads elsewhere.
     #[error("{host} redirects to {to}; use that URL, and name it in environment.git.credentials")]
     Redirected { host: String, to: String },
@@ -105,7 +108,7 @@ impl GitRefusal {
             Self::Secret(SecretRefusal::Unavailable(_)) => "git_secret_unavailable",
             Self::Unauthorized { .. } => "git_unauthorized",
             Self::NotFound { .. } => "git_not_found",
-            Self::Busy(_) | Self::RateLimited { .. } => "git_busy",
+            Self::Busy(_) | Self::RateLimited { .. } | Self::LookupsBusy(_) => "git_busy",
             Self::Redirected { .. } => "git_redirected",
             Self::Failed { .. } => "git_failed",
             Self::Unreachable { .. } => "git_unreachable",
@@ -129,6 +132,7 @@ impl GitRefusal {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Busy(_)
             | Self::RateLimited { .. }
+            | Self::LookupsBusy(_)
             | Self::Secret(SecretRefusal::Unavailable(_))
             | Self::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed { .. }
@@ -171,10 +175,7 @@ impl From<Refusal> for GitRefusal {
             Refusal::Unresolved(host) => {
                 Self::Unreachable { host: host.to_string(), reason: "its name cannot be resolved".to_owned() }
             }
-            Refusal::Busy(host) => Self::Unreachable {
-                host: host.to_string(),
-                reason: "too many other names are looked up now; try again".to_owned(),
-            },
+            Refusal::Busy(host) => Self::LookupsBusy(host.to_string()),
             other => Self::Failed { host: "the server".to_owned(), reason: format!("was refused: {other}") },
         }
     }
@@ -195,6 +196,12 @@ mod tests {
             private.to_string().contains("git.acme.dev")
                 && private.to_string().contains("FLOTILLA_BROKER_NETWORKS")
         );
-        assert_eq!(GitRefusal::from(Refusal::Unresolved(host)).code(), "git_unreachable");
+        for (refusal, want) in [
+            (Refusal::Unresolved(host.clone()), ("git_unreachable", StatusCode::BAD_GATEWAY)),
+            (Refusal::Busy(host), ("git_busy", StatusCode::SERVICE_UNAVAILABLE)),
+        ] {
+            let refusal = GitRefusal::from(refusal);
+            assert_eq!((refusal.code(), refusal.status()), want);
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! One look-up of the addresses of a host, for all that wait for it. It runs in a task of its own, in the place of whichever of their tenants has one, so it ends with
-//! none of them. That one of them has no place is no answer for the others.
+//! none of them. If one tenant has no place, the others still get an answer.
 
 use crate::egress::refusal::Refusal;
 use chassis::{lock, tasks};
@@ -66,6 +66,11 @@ impl Lookup {
             LookupState::Done(found) => Some(found.clone()),
             LookupState::Waiting | LookupState::Running => None,
         }
+    }
+
+    /// Whether it has ended, and nobody knows the host.
+    pub(super) fn is_failure(&self) -> bool {
+        matches!(*self.state.borrow(), LookupState::Done(None))
     }
 
     /// Waits for the addresses of the host, and begins to look them up as soon as the tenant has a place, unless somebody has begun.

@@ -302,15 +302,7 @@ async fn a_caller_that_leaves_ends_the_push_and_nothing_stays() {
         told = push => panic!("{told:?}"),
         () = leave => {}
     }
-    let dbg = async {
-        while !testbed.broker.log().contains("caller_left") {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    if tokio::time::timeout(std::time::Duration::from_secs(10), dbg).await.is_err() {
-        std::fs::write(format!("/tmp/brk.{}.log", std::process::id()), testbed.broker.log()).unwrap();
-        panic!("DBG");
-    }
+    testkit::eventually("the push ends", async || testbed.broker.log().contains("caller_left")).await;
     testkit::eventually("the quarantine is gone", async || testbed.quarantined() == 0).await;
     assert_eq!(testbed.pushes(), 0);
     testbed.server.release();

@@ -101,7 +101,7 @@ pub(crate) async fn create(
         admission::admit(state, account, &[Growth::PROJECT]).await?;
     }
     let ProjectCreation { project, is_new } =
-        state.store.acting(principal.actor()).create_project(tenant, &id, &name, source).await?;
+        principal.acting(&state.store).create_project(tenant, &id, &name, source).await?;
     // An existing project with another source belongs to another repository.
     let is_changed = is_new || (project.source == *source && source.origin != Origin::Empty);
     if is_changed || is_at_place {
@@ -140,7 +140,7 @@ pub(crate) async fn set_source(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Manage)?);
     source::check(state, tenant, source).await?;
     let places = place.names(source)?;
-    let project = state.store.acting(principal.actor()).set_project_source(tenant, id, source).await?;
+    let project = principal.acting(&state.store).set_project_source(tenant, id, source).await?;
     state.store.remove_project_places(tenant, id).await?;
     state.store.add_project_places(tenant, id, &places.all()).await?;
     notify_project_updated(state, tenant, &project);
@@ -154,7 +154,7 @@ pub(crate) async fn set_source(
 pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &ProjectId) -> Result<(), Error> {
     let tenant = principal.tenant(Scope::Write)?;
     let deletable = if principal.has(Scope::Manage) { Deletable::All } else { Deletable::Unconfigured };
-    match gateway.state.store.acting(principal.actor()).delete_project(tenant, id, deletable).await? {
+    match principal.acting(&gateway.state.store).delete_project(tenant, id, deletable).await? {
         ProjectDeletion::Deleted => Ok(()),
         ProjectDeletion::HasSessions => Err(Error::ProjectNotEmpty),
         ProjectDeletion::IsConfigured => Err(Error::ScopeMissing(Scope::Manage)),
@@ -323,11 +323,8 @@ async fn add_directory(gateway: &Gateway, principal: &Principal, directory: &str
     }
     admission::admit(state, account, &[Growth::PROJECT]).await?;
     let id = directory_project::id_of(tenant, directory);
-    let creation = state
-        .store
-        .acting(principal.actor())
-        .create_project(tenant, &id, directory, &Source::default())
-        .await?;
+    let creation =
+        principal.acting(&state.store).create_project(tenant, &id, directory, &Source::default()).await?;
     let ProjectCreation { project, is_new } = creation;
     // Another request may have created it first.
     if is_new {
@@ -379,7 +376,7 @@ pub(crate) async fn update_display(
     let apply = |before: &ProjectDisplay| {
         Some(before.changed(change)).filter(|after| json!(after).to_string().len() <= DISPLAY_BYTES_MAX)
     };
-    let project = state.store.update_project(tenant, id, apply).await?;
+    let project = principal.acting(&state.store).update_project(tenant, id, apply).await?;
     if let Some(project) = &project {
         notify_project_updated(state, tenant, project);
     }

@@ -13,7 +13,7 @@ use store::tenant::projects::Surroundings;
 /// Longest URL of a remote; bytes. Beyond it: `directory_invalid`.
 const REMOTE_BYTES_MAX: usize = 2_048;
 
-/// What the name of a place begins with that is a first commit. A remote begins with its host, and a directory with a slash.
+/// The prefix of a place that is a first commit. A remote begins with its host, and a directory with a slash.
 const ROOT_COMMIT: &str = "commit:";
 
 /// Where a client has the repository of a project. Empty texts: unknown.

@@ -69,11 +69,8 @@ pub(crate) async fn set(
     let (max, tenant) = (amount(max_usd_picos)?, account.tenant);
     let session = state.store.get_session(tenant, session).await?;
     let dedupe = state.id(EventId::make);
-    let waiting = state
-        .store
-        .acting(principal.actor())
-        .set_budget(tenant, &session.root_id, max, dedupe.as_str())
-        .await?;
+    let waiting =
+        principal.acting(&state.store).set_budget(tenant, &session.root_id, max, dedupe.as_str()).await?;
     for id in waiting {
         wake::interrupt(state, account, &id, session.class).await;
     }

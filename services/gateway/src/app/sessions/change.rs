@@ -87,7 +87,7 @@ pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &Sessio
     let tenant = account.tenant;
     let session = state.store.get_session(tenant, id).await?;
     let Deletion { parent, tombstones, removals } =
-        state.store.acting(principal.actor()).delete_session(tenant, id).await?;
+        principal.acting(&state.store).delete_session(tenant, id).await?;
     for tombstone in &tombstones {
         state.publisher.publish_events(tenant, &tombstone.session, &[tombstone.event()]);
         state.bus.nudge(tenant, &tombstone.session);

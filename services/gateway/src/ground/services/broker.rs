@@ -126,11 +126,7 @@ fn refusal(status: &Status) -> Error {
         Some(code) if code.starts_with(PUSH_CODES) => Error::Push(PushRefusal::new(code, status)),
         None => {
             metrics::counter!("flotilla_broker_unanswered_total").increment(1);
-            if rpc::status::refuses_token(status) {
-                Backend::Broker.report_refused_token();
-            } else {
-                Backend::Broker.report_silence(status);
-            }
+            Backend::Broker.report(status, rpc::status::refuses_token);
             Error::BrokerUnavailable("the broker does not answer; try again later")
         }
         Some(code) => {

@@ -14,12 +14,8 @@ use rpc::{
         self, sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient,
     },
 };
-use std::time::Duration;
 use store::session::row::Session;
-use tonic::{Code, Request, Status, service::interceptor::InterceptedService, transport::Channel};
-
-/// Longest wait for the id of the service.
-const IDENTITY: Duration = Duration::from_secs(2);
+use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// A client for files and processes.
 pub(crate) type Files = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
@@ -49,10 +45,7 @@ impl Sandbox {
 
     /// Asks for the id of the service. `None`: it does not answer, or it is of an earlier version.
     pub(crate) async fn find_id(&self) -> Option<String> {
-        let mut request = Request::new(v1::GetIsolationRequest {});
-        request.set_timeout(IDENTITY);
-        let answer = self.files().get_isolation(request).await.inspect_err(report).ok()?;
-        Some(answer.into_inner().sandbox_id).filter(|id| !id.is_empty())
+        rpc::client::find_sandbox_id(self.files()).await.inspect_err(report).ok()?
     }
 
     /// The client for files and processes.
@@ -169,11 +162,7 @@ impl From<Status> for Refusal {
 
 /// Logs why the service did not answer.
 fn report(status: &Status) {
-    if refuses_token(status) {
-        Backend::Sandbox.report_refused_token();
-    } else {
-        Backend::Sandbox.report_silence(status);
-    }
+    Backend::Sandbox.report(status, refuses_token);
 }
 
 /// What the code of a refusal means.

@@ -6,7 +6,7 @@ use super::{
     operation::{Answer, Operation, get},
     schemas,
 };
-use crate::http::ground::caller::Caller;
+use crate::{ground::scope::Scope, http::ground::caller::Caller};
 use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::IntoResponse,
@@ -155,7 +155,7 @@ fn responses(operation: &Operation) -> Value {
     if names(operation.path).next().is_some() {
         all.insert("404".to_owned(), refused("Not found"));
     }
-    if operation.acts {
+    if operation.acts || operation.scope.is_some_and(|scope| scope != Scope::Read) {
         let why = "The role of the key does not allow this, a page of another site may not do it, or only the operator may";
         all.insert("403".to_owned(), refused(why));
     }

@@ -119,7 +119,7 @@ impl Operation {
         let mut handler = self.handler;
         if let Some(scope) = self.scope {
             let state = access::State { gateway: gateway.clone(), scope };
-            handler = handler.route_layer(from_fn_with_state(state, access::hold));
+            handler = handler.route_layer(from_fn_with_state(state, access::check));
         }
         if self.acts {
             handler = handler.route_layer(from_fn_with_state(gateway.clone(), origin::guard));

@@ -1,4 +1,4 @@
-//! Holds the scope of an operation before anything reads its body. The handler gets the caller that was found here.
+//! Checks that the caller has the scope of an operation, before anything reads its body. The handler gets the caller that was found here.
 
 use super::{caller::Caller, refusal::Result};
 use crate::{app::ground::gateway::Gateway, ground::scope::Scope};
@@ -16,7 +16,7 @@ pub(in crate::http) struct State {
 }
 
 /// Serves the request if its caller has the scope.
-pub(in crate::http) async fn hold(
+pub(in crate::http) async fn check(
     extract::State(State { gateway, scope }): extract::State<State>,
     request: Request,
     next: Next,

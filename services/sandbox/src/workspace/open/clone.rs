@@ -259,7 +259,10 @@ fn explain(code: i32, revision: &str, stderr: &str) -> Error {
         15 => refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr),
         17 => door::find_refusal(stderr)
             .unwrap_or_else(|| refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr)),
-        18 => Error::refused(Code::GitUnavailable, "the helper cannot reach the door of the session to git"),
+        18 => Error::refused(
+            Code::GitUnavailable,
+            "the helper of the clone cannot carry the connections of git to its door",
+        ),
         22 => {
             let text = "git cannot make the branch of the worktree, because the repository has a branch whose name is the beginning of its path";
             refused(Code::RevisionNotFound, text, stderr)

