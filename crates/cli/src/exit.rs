@@ -156,7 +156,7 @@ fn loss(status: &tonic::Status) -> Option<&GatewayLoss> {
 }
 
 /// The sources of an error, the deepest last.
-fn sources(error: &(dyn Error + 'static)) -> Vec<&(dyn Error + 'static)> {
+fn sources<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
     let (mut found, mut next) = (vec![], error.source());
     while let Some(source) = next {
         found.push(source);

@@ -27,6 +27,7 @@ use egress::{
     git::servers::GitServers,
     names::Names,
 };
+use futures::TryFutureExt as _;
 use grpc::{auth, server::Server};
 use images::{patience::Patience, puller::Puller};
 use outside::proxy::UpstreamProxy;
@@ -171,7 +172,7 @@ fn open_doors(
 
 /// Waits for Postgres, and checks its schema. False: the process must stop before it answers.
 async fn wait_for_schema(store: &BrokerStore, newer: NewerSchema, service: &Service) -> anyhow::Result<bool> {
-    let ask = async || store.find_schema_problem(newer).await.map_err(VaultError::Store);
+    let ask = || store.find_schema_problem(newer).map_err(VaultError::Store);
     match until_answered(service, ask).await.context(UNREADABLE)? {
         Some(None) => Ok(true),
         Some(Some(problem)) => Err(problem.into()),
@@ -182,7 +183,7 @@ async fn wait_for_schema(store: &BrokerStore, newer: NewerSchema, service: &Serv
 /// Opens the vault, and seals in the background what older keys have sealed. Waits for Postgres; `None`: the process must stop before it answers.
 async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::Result<Option<Arc<Vault>>> {
     let vault = Arc::new(Vault::new(store, keys));
-    let checked = until_answered(service, async || vault.check_keys().await).await;
+    let checked = until_answered(service, || vault.check_keys()).await;
     let Some(has_older_keys) = checked.context("use the keys of this deployment")? else { return Ok(None) };
     if has_older_keys {
         let own = (Arc::clone(&vault), service.clone());
@@ -198,10 +199,10 @@ async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::R
 ///
 /// # Errors
 /// Those of `ask` for another reason.
-async fn until_answered<T>(
-    service: &Service,
-    ask: impl AsyncFn() -> Result<T, VaultError>,
-) -> Result<Option<T>, VaultError> {
+async fn until_answered<T, F>(service: &Service, ask: impl Fn() -> F) -> Result<Option<T>, VaultError>
+where
+    F: Future<Output = Result<T, VaultError>>,
+{
     while !service.shutdown.is_cancelled() {
         // Postgres or a key service may be slow to answer.
         let Some(answer) = service.shutdown.run_until_cancelled(ask()).await else { break };
