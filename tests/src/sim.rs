@@ -13,13 +13,15 @@
 //! together are a hundred lines without a dependency. States are identified by a 64-bit hash: the chance that two of a
 //! million states collide is one in 30 million.
 //!
+//! The loops of workers decide by `domain::turn::state::State`, the machine of the real worker, on the stored state of this model.
+//!
 //! Covered: acceptance with lost answers, claims, takeovers, the fence with write numbers, parking against new inputs,
 //! handovers, stray holds, sweeps, the emptied queue and its refill from an old read, timers, execs and their fence, children
 //! and their answers, aborts of a tree, suspects and quarantine, slots and caps. One test runs the same random operations
 //! against this Postgres and the real store, and another against this queue and the real scripts, so that the results hold
 //! for them as well.
 //!
-//! Not covered: the code of the worker and of the gateway (crash tests run it), fairness between tenants (see the tests of
+//! Not covered: the effects of the worker and of the gateway (crash tests run them), fairness between tenants (see the tests of
 //! the queue), the delivery of events and deltas to clients (see the tests of the feed), time (a lease may expire at any
 //! moment, and no worker stops itself: the worst case), several concurrent rebuilds, a Postgres that loses committed data,
 //! and the moment between the sandbox's check of the epoch and the effect, which is one step here.

@@ -8,6 +8,7 @@ pub mod ids;
 pub mod limits;
 pub mod model;
 pub mod money;
+pub mod opening;
 pub mod policy;
 pub mod project;
 pub mod secret;

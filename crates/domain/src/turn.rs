@@ -10,3 +10,4 @@ pub mod outcome;
 pub mod signal;
 pub mod state;
 pub mod view;
+pub mod work;

@@ -12,16 +12,15 @@ use crate::{
 };
 use bus::feed::Departure;
 use domain::{
-    conversation::message::Message,
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
-    session::{Changes, Info},
+    session::Info,
 };
 use std::{sync::Arc, time::Duration};
 use store::{
     error::Error,
     log::{
-        change::{Change, ChangeBody, Charge, KnownSession, Title},
+        change::{Change, ChangeBody, Charge, KnownSession},
         chunks::Chunk,
         record::{Fence, Progress, WriteReceipt},
     },
@@ -56,6 +55,56 @@ impl From<Error> for WriteError {
             Error::Fenced => Self::Fenced,
             error => Self::Store(error),
         }
+    }
+}
+
+/// What a loop stores in one transaction.
+pub(crate) struct Write {
+    changes: Vec<ChangeBody>,
+    progress: Progress,
+    when: When,
+}
+
+/// When a write happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Now,
+    /// With the next write, which stores it before its own changes. The conversation has it at once. The loop flushes before it waits for anything but an
+    /// open model call.
+    WithNext,
+}
+
+impl Write {
+    /// Events that clients see.
+    pub(crate) fn of(events: Vec<Event>) -> Self {
+        let changes = events.into_iter().map(ChangeBody::Event).collect();
+        Self { changes, progress: Progress::None, when: When::Now }
+    }
+
+    /// One change of another kind.
+    pub(crate) fn change(change: ChangeBody) -> Self {
+        Self { changes: vec![change], ..Self::of(vec![]) }
+    }
+
+    /// Adds a change.
+    pub(crate) fn and(mut self, change: ChangeBody) -> Self {
+        self.changes.push(change);
+        self
+    }
+
+    /// Adds the cost of model calls to that of the session.
+    pub(crate) fn and_cost(self, entries: Vec<Entry>) -> Self {
+        self.and(ChangeBody::Spend(Charge::new(entries)))
+    }
+
+    /// The write may count as progress of the loop.
+    pub(crate) fn with_progress(self, progress: Progress) -> Self {
+        Self { progress, ..self }
+    }
+
+    /// Lets the write wait for the next one. A worker that dies before stores none of it.
+    pub(crate) fn with_next(self) -> Self {
+        Self { when: When::WithNext, ..self }
     }
 }
 
@@ -183,54 +232,23 @@ impl Record {
         self.newest_cancel > self.read_input
     }
 
-    /// Writes events, and acknowledges the inputs that the loop has read.
-    pub(crate) async fn write(&mut self, events: Vec<Event>, progress: Progress) -> Result<(), WriteError> {
-        self.commit(events.into_iter().map(ChangeBody::Event), progress).await
+    /// Stores changes, and acknowledges the inputs that the loop has read.
+    pub(crate) async fn write(&mut self, write: Write) -> Result<(), WriteError> {
+        let Write { changes, progress, when } = write;
+        match when {
+            When::Now => self.commit(changes, progress).await,
+            When::WithNext => {
+                self.take_later(changes);
+                if progress == Progress::Made {
+                    self.later_progress = Progress::Made;
+                }
+                Ok(())
+            }
+        }
     }
 
-    /// Writes the end of a model's answer: events, the message, and the cost of the call.
-    pub(crate) async fn write_answer(
-        &mut self,
-        events: Vec<Event>,
-        message: Message,
-        entry: Option<Entry>,
-    ) -> Result<(), WriteError> {
-        let answer = ChangeBody::Answer { message: Box::new(message), entry };
-        self.commit(events.into_iter().map(ChangeBody::Event).chain([answer]), Progress::None).await
-    }
-
-    /// Like [`Record::write`], and adds `entries` to the cost of the session.
-    pub(crate) async fn write_with_cost(
-        &mut self,
-        events: Vec<Event>,
-        entries: Vec<Entry>,
-        progress: Progress,
-    ) -> Result<(), WriteError> {
-        self.commit(with_cost(events, entries), progress).await
-    }
-
-    /// Takes events with which a step comes to its end. The next write stores them before its own changes and counts as progress, so that
-    /// what follows at once costs one transaction with them. The caller sees to a write, or a [`Record::flush`], before it waits for
-    /// anything.
-    pub(crate) fn write_later(&mut self, events: Vec<Event>) {
-        self.take_later(events.into_iter().map(ChangeBody::Event));
-        self.later_progress = Progress::Made;
-    }
-
-    /// Like [`Record::write_later`], and adds `entries` to the cost of the session.
-    pub(crate) fn write_later_with_cost(&mut self, events: Vec<Event>, entries: Vec<Entry>) {
-        self.take_later(with_cost(events, entries));
-        self.later_progress = Progress::Made;
-    }
-
-    /// Takes events that the worker may store as late as the answer of the open model call: clients do not show them, and the loop runs no program before
-    /// it has stored the answer. The next write stores them before its own changes. They show no progress.
-    pub(crate) fn write_with_answer(&mut self, events: Vec<Event>) {
-        self.take_later(events.into_iter().map(ChangeBody::Event));
-    }
-
-    fn take_later(&mut self, all: impl Iterator<Item = ChangeBody>) {
-        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
+    fn take_later(&mut self, all: Vec<ChangeBody>) {
+        let changes: Vec<Change> = all.into_iter().map(|what| self.change(what)).collect();
         // The changes get their positions with the write. Until then those that they would get now order them after everything else.
         for (change, seq) in changes.iter().zip(self.newest_event + 1..) {
             if let ChangeBody::Event(event) = &change.body {
@@ -240,42 +258,23 @@ impl Record {
         self.later.extend(changes);
     }
 
-    /// Stores what [`Record::write_later`] and [`Record::write_with_answer`] took, if no write has stored it yet.
+    /// Stores what waits for the next write, if there is anything.
     pub(crate) async fn flush(&mut self) -> Result<(), WriteError> {
         if self.later.is_empty() {
             return Ok(());
         }
-        self.commit(std::iter::empty(), Progress::None).await
+        self.commit(vec![], Progress::None).await
     }
 
-    /// Writes the size of the session's file changes, and then events.
-    pub(crate) async fn write_changes(
-        &mut self,
-        changes: Changes,
-        events: Vec<Event>,
-    ) -> Result<(), WriteError> {
-        let all = std::iter::once(ChangeBody::FileSummary(changes))
-            .chain(events.into_iter().map(ChangeBody::Event));
-        self.commit(all, Progress::None).await
-    }
-
-    /// Names the session, unless a person has renamed it in the meantime.
-    pub(crate) async fn write_title(&mut self, title: Title) -> Result<(), WriteError> {
-        self.commit(std::iter::once(ChangeBody::Title(title)), Progress::None).await
-    }
-
-    async fn commit(
-        &mut self,
-        all: impl Iterator<Item = ChangeBody>,
-        progress: Progress,
-    ) -> Result<(), WriteError> {
+    async fn commit(&mut self, all: Vec<ChangeBody>, progress: Progress) -> Result<(), WriteError> {
         let progress = match std::mem::replace(&mut self.later_progress, Progress::None) {
             Progress::Made => Progress::Made,
             Progress::None => progress,
         };
         let later = std::mem::take(&mut self.later);
         let applied = later.len();
-        let changes = self.with_known_session(later.into_iter().chain(all.map(|what| self.change(what))));
+        let changes =
+            self.with_known_session(later.into_iter().chain(all.into_iter().map(|what| self.change(what))));
         let fence = self.next_fence();
         let (ack, at) = (self.read_input, now());
         let store = self.deps.store.clone();
@@ -288,17 +287,13 @@ impl Record {
         Ok(())
     }
 
-    /// Parks the session, unless an input arrived that the loop has not read. Adds `entries` to the cost of the session, if there
-    /// are any.
+    /// Parks the session with these changes, unless an input arrived that the loop has not read.
     pub(crate) async fn park(
         &mut self,
-        events: Vec<Event>,
-        entries: Vec<Entry>,
+        changes: Vec<ChangeBody>,
         park: &Park,
     ) -> Result<ParkResult, WriteError> {
-        let spend = (!entries.is_empty()).then(|| ChangeBody::Spend(Charge::new(entries)));
-        let all = spend.into_iter().chain(events.into_iter().map(ChangeBody::Event));
-        let new = all.map(|what| self.change(what));
+        let new = changes.into_iter().map(|what| self.change(what));
         let changes = self.with_known_session(self.later.iter().cloned().chain(new));
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (read_input, at) = (self.read_input, now());
@@ -451,11 +446,6 @@ impl Record {
         self.newest_input = self.newest_input.max(written.input_seq);
         self.newest_cancel = self.newest_cancel.max(written.cancel_seq);
     }
-}
-
-/// Events, and the cost of model calls.
-fn with_cost(events: Vec<Event>, entries: Vec<Entry>) -> impl Iterator<Item = ChangeBody> {
-    events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(Charge::new(entries))])
 }
 
 /// Repeats a write while its outcome is in doubt. A repetition with the same number is the same write.

@@ -1,5 +1,5 @@
 //! The loop's questions to the sandbox about the files of its session: opening the workspace with its environment and its door to the network,
-//! reading the repository's guidance, taking snapshots, and copying the files for a subtask. `opening` tells people what they wait for, and `warm_up` brings what sessions share before there is a loop.
+//! reading the repository's guidance, taking snapshots, and copying the files for a subtask. `progress` tells people what they wait for, and `warm_up` brings what sessions share before there is a loop.
 
 pub(crate) mod above;
 pub(crate) mod copy;
@@ -8,8 +8,8 @@ mod environment;
 mod grants;
 pub(crate) mod guidance;
 mod image;
-mod opening;
 mod patience;
+mod progress;
 mod proposal;
 mod secrets;
 pub(crate) mod snapshots;

@@ -1,16 +1,17 @@
-//! One session's loop: performs the actions that `domain::turn` decides on, and feeds back their results. `run` dispatches, and
-//! `concerns` performs the actions that need several concerns. Every other file is one concern: a struct with its own fields that
-//! decides without side effects and writes through `session`. No concern reads the fields of another.
+//! One session's loop: performs the actions that `domain::turn` decides on, and feeds back what happens. `run` waits for events,
+//! `session_loop` has the state, and `actions` has a file for each action. Every other file is one concern: a struct with its own
+//! fields that decides without side effects and writes through `session`. No concern reads the fields of another.
 
+mod actions;
 mod budget;
 mod calling;
 mod compaction;
-mod concerns;
-mod finish;
-mod opening;
+mod guidance;
+mod parking;
 mod prompt;
 pub(crate) mod run;
 mod session;
+mod session_loop;
 mod snapshots;
 mod step;
 mod stored;

@@ -1,6 +1,9 @@
 //! What a turn can ask its worker to do.
 
-use super::call::CallId;
+use super::{
+    call::CallId,
+    work::{Need, Work},
+};
 use crate::{conversation::message::Error, ids::Timestamp, session::Outcome, wait::Wait};
 
 /// An action of the worker.
@@ -8,11 +11,15 @@ use crate::{conversation::message::Error, ids::Timestamp, session::Outcome, wait
 pub enum Action {
     /// Read the stored state.
     Look,
-    /// Call the model.
-    Call {
+    /// Get what this work waits for. [`super::signal::Signal::Ready`] follows, at once if there is nothing to get.
+    Fetch(Need, Work),
+    /// Begin a step, or another attempt at it.
+    BeginStep {
         /// The number of failed attempts before this one.
         failed: u32,
     },
+    /// Call the model for the step that has begun.
+    Call,
     /// Request a summary that will replace the conversation before it.
     Compact {
         /// Whether a model already refused the conversation as too long.
@@ -25,8 +32,10 @@ pub enum Action {
     },
     /// Write the message that continues the work that the summary interrupted.
     Resume,
-    /// Read the guidance of the repository, and expand the commands of the prompt.
+    /// Tell clients that the commands of prompts will be expanded, if there are any.
     Prepare,
+    /// Tell clients that this worker continues the session, if they do not know it.
+    Announce,
     /// Begin the calls that the prompt itself requests, as a step.
     BeginCalls,
     /// Show the failure and wait.

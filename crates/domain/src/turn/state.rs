@@ -5,8 +5,9 @@ use super::{
     back_off::back_off_ms,
     call::CallId,
     outcome::NEEDS_HUMAN,
-    signal::{ModelFailure, Signal},
+    signal::{CallState, ModelFailure, Signal},
     view::{Due, View},
+    work::{Need, Work},
 };
 use crate::{
     conversation::message::Error,
@@ -18,7 +19,7 @@ use crate::{
     session::Outcome,
     wait::{Reason, Wait},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Code of the error of a turn whose budget was not raised in time.
 const BUDGET_SPENT: &str = "budget_spent";
@@ -29,8 +30,13 @@ pub enum State {
     /// Claimed; the loop has not read the stored state yet.
     #[default]
     Looking,
-    /// The prompt is being prepared: guidance is read and commands are expanded.
-    Preparing,
+    /// Something that the work needs is missing.
+    Waiting {
+        /// What follows once nothing is missing.
+        work: Work,
+        /// What is missing. The worker gets the first; the others follow in this order.
+        missing: VecDeque<Need>,
+    },
     /// A model call is open.
     Calling {
         /// How many attempts failed before this one.
@@ -72,7 +78,7 @@ impl State {
         let timing = Timing { now, jitter };
         match self {
             Self::Looking => self.on_looking(signal, now),
-            Self::Preparing => self.on_preparing(signal),
+            Self::Waiting { .. } => self.on_waiting(signal, timing),
             Self::Calling { failed } => {
                 let failed = *failed;
                 self.on_calling(failed, signal, timing)
@@ -90,14 +96,12 @@ impl State {
     fn on_looking(&mut self, signal: Signal, now: Timestamp) -> Vec<Action> {
         match signal {
             Signal::Looked(view) => self.decide(&view, now),
-            Signal::Prepared
+            Signal::Ready(_)
             | Signal::Answered(_)
             | Signal::Failed(_)
             | Signal::PauseEnded
-            | Signal::CallsWait(_)
-            | Signal::CallStarted(_)
             | Signal::Doubted(_)
-            | Signal::ToolEnded(_)
+            | Signal::Calls(_)
             | Signal::Broken(_)
             | Signal::Abort
             | Signal::Drain
@@ -107,20 +111,26 @@ impl State {
         }
     }
 
-    fn on_preparing(&mut self, signal: Signal) -> Vec<Action> {
+    fn on_waiting(&mut self, signal: Signal, timing: Timing) -> Vec<Action> {
+        let Self::Waiting { work, missing } = self else { return vec![] };
         match signal {
-            Signal::Prepared => self.go(Self::Looking, vec![Action::Look]),
+            Signal::Ready(need) if missing.front() == Some(&need) => {
+                missing.pop_front();
+                self.fetch_next()
+            }
+            Signal::Failed(failure) => match work.failed() {
+                Some(failed) => self.fail(failed + 1, failure, timing),
+                None => vec![],
+            },
             Signal::Abort => self.stop(Stop::Abort),
             Signal::Drain => self.stop(Stop::HandOver),
             Signal::Broken(error) => self.stop(Stop::Broken(error)),
             Signal::Looked(_)
+            | Signal::Ready(_)
             | Signal::Answered(_)
-            | Signal::Failed(_)
             | Signal::PauseEnded
-            | Signal::CallsWait(_)
-            | Signal::CallStarted(_)
+            | Signal::Calls(_)
             | Signal::Doubted(_)
-            | Signal::ToolEnded(_)
             | Signal::Stopped
             | Signal::Parked
             | Signal::NewInput => vec![],
@@ -130,18 +140,16 @@ impl State {
     fn on_calling(&mut self, failed: u32, signal: Signal, timing: Timing) -> Vec<Action> {
         match signal {
             Signal::Answered(calls) if calls.is_empty() => self.finish(),
-            Signal::Answered(calls) => self.act(calls),
+            Signal::Answered(calls) => self.wait(Work::Calls(calls)),
             Signal::Failed(failure) => self.fail(failed + 1, failure, timing),
             Signal::Abort => self.stop(Stop::Abort),
             Signal::Drain => self.stop(Stop::HandOver),
             Signal::Broken(error) => self.stop(Stop::Broken(error)),
             Signal::Looked(_)
-            | Signal::Prepared
+            | Signal::Ready(_)
             | Signal::PauseEnded
-            | Signal::CallsWait(_)
-            | Signal::CallStarted(_)
             | Signal::Doubted(_)
-            | Signal::ToolEnded(_)
+            | Signal::Calls(_)
             | Signal::Stopped
             | Signal::Parked
             | Signal::NewInput => vec![],
@@ -156,13 +164,11 @@ impl State {
             Signal::Drain => self.stop(Stop::HandOver),
             Signal::Broken(error) => self.stop(Stop::Broken(error)),
             Signal::Looked(_)
-            | Signal::Prepared
+            | Signal::Ready(_)
             | Signal::Answered(_)
             | Signal::Failed(_)
-            | Signal::CallsWait(_)
-            | Signal::CallStarted(_)
             | Signal::Doubted(_)
-            | Signal::ToolEnded(_)
+            | Signal::Calls(_)
             | Signal::Stopped
             | Signal::Parked
             | Signal::NewInput => vec![],
@@ -172,28 +178,30 @@ impl State {
     fn on_acting(&mut self, signal: Signal) -> Vec<Action> {
         let Self::Acting { open, waiting } = self else { return vec![] };
         match signal {
-            Signal::ToolEnded(call) => {
-                open.remove(&call);
-                waiting.remove(&call);
-                self.go_on_acting()
-            }
-            Signal::CallsWait(calls) => {
-                for (call, wait) in calls {
-                    open.remove(&call);
-                    waiting.insert(call, wait);
+            Signal::Calls(calls) => {
+                for (call, now) in calls {
+                    match now {
+                        CallState::Runs => {
+                            waiting.remove(&call);
+                            open.insert(call);
+                        }
+                        CallState::Waits(wait) => {
+                            open.remove(&call);
+                            waiting.insert(call, wait);
+                        }
+                        CallState::Ended => {
+                            open.remove(&call);
+                            waiting.remove(&call);
+                        }
+                    }
                 }
                 self.go_on_acting()
-            }
-            Signal::CallStarted(call) => {
-                waiting.remove(&call);
-                open.insert(call);
-                vec![]
             }
             Signal::Abort => self.stop(Stop::Abort),
             Signal::Drain => self.stop(Stop::HandOver),
             Signal::Broken(error) => self.stop(Stop::Broken(error)),
             Signal::Looked(_)
-            | Signal::Prepared
+            | Signal::Ready(_)
             | Signal::Answered(_)
             | Signal::Failed(_)
             | Signal::PauseEnded
@@ -215,14 +223,12 @@ impl State {
             (Signal::Stopped, Stop::HandOver) => self.hand_over(),
             (
                 Signal::Looked(_)
-                | Signal::Prepared
+                | Signal::Ready(_)
                 | Signal::Answered(_)
                 | Signal::Failed(_)
                 | Signal::PauseEnded
-                | Signal::CallsWait(_)
-                | Signal::CallStarted(_)
                 | Signal::Doubted(_)
-                | Signal::ToolEnded(_)
+                | Signal::Calls(_)
                 | Signal::Broken(_)
                 | Signal::Abort
                 | Signal::Drain
@@ -240,13 +246,11 @@ impl State {
             Signal::Doubted(Some(wait)) => self.park(ParkReason::Wait(wait)),
             Signal::Broken(error) => self.close(error),
             Signal::Looked(_)
-            | Signal::Prepared
+            | Signal::Ready(_)
             | Signal::Answered(_)
             | Signal::Failed(_)
             | Signal::PauseEnded
-            | Signal::CallsWait(_)
-            | Signal::CallStarted(_)
-            | Signal::ToolEnded(_)
+            | Signal::Calls(_)
             | Signal::Abort
             | Signal::Drain
             | Signal::Stopped
@@ -261,18 +265,62 @@ impl State {
             Signal::Parked => self.go(Self::Ended, vec![]),
             Signal::NewInput => self.go(Self::Looking, vec![Action::Look]),
             Signal::Looked(_)
-            | Signal::Prepared
+            | Signal::Ready(_)
             | Signal::Answered(_)
             | Signal::Failed(_)
             | Signal::PauseEnded
-            | Signal::CallsWait(_)
-            | Signal::CallStarted(_)
             | Signal::Doubted(_)
-            | Signal::ToolEnded(_)
+            | Signal::Calls(_)
             | Signal::Broken(_)
             | Signal::Abort
             | Signal::Drain
             | Signal::Stopped => vec![],
+        }
+    }
+
+    /// What the turn waits for: the worker is getting it.
+    pub fn missing(&self) -> Option<Need> {
+        match self {
+            Self::Waiting { missing, .. } => missing.front().copied(),
+            Self::Looking
+            | Self::Calling { .. }
+            | Self::BackingOff
+            | Self::Acting { .. }
+            | Self::Stopping { .. }
+            | Self::Doubting
+            | Self::Parking
+            | Self::Ended => None,
+        }
+    }
+
+    /// Waits for everything that the work needs, and begins it then.
+    fn wait(&mut self, work: Work) -> Vec<Action> {
+        let mut actions: Vec<Action> = work.announcement().into_iter().collect();
+        let missing = work.needs().iter().copied().collect();
+        *self = Self::Waiting { work, missing };
+        actions.extend(self.fetch_next());
+        actions
+    }
+
+    /// Lets the worker get what is missing next, or begins the work.
+    fn fetch_next(&mut self) -> Vec<Action> {
+        let Self::Waiting { work, missing } = self else { return vec![] };
+        if let Some(need) = missing.front() {
+            return vec![Action::Fetch(*need, work.clone())];
+        }
+        match work.clone() {
+            Work::Step { failed } => {
+                let mut actions = vec![Action::BeginStep { failed }];
+                actions.extend(self.wait(Work::Call { failed }));
+                actions
+            }
+            Work::Call { failed } => self.go(Self::Calling { failed }, vec![Action::Call]),
+            Work::Summary { failed } => self.go(Self::Calling { failed }, vec![Action::Summarize { failed }]),
+            Work::Decide => self.go(Self::Looking, vec![Action::Look]),
+            Work::Calls(calls) => {
+                let open = calls.iter().cloned().collect();
+                self.go(Self::Acting { open, waiting: BTreeMap::new() }, vec![Action::Run(calls)])
+            }
         }
     }
 
@@ -290,7 +338,11 @@ impl State {
         let (mut failed, mut resumes, mut overflow) = (0, false, false);
         if let Some(last) = &view.last {
             if last.answered && !last.open.is_empty() {
-                return if view.leaving { self.hand_over() } else { self.act(last.open.clone()) };
+                return if view.leaving {
+                    self.hand_over()
+                } else {
+                    self.wait(Work::Calls(last.open.clone()))
+                };
             }
             if last.answered && !last.closed {
                 return self.finish();
@@ -321,14 +373,14 @@ impl State {
             return end;
         }
         match view.due {
-            Due::Preparation => self.go(Self::Preparing, vec![Action::Prepare]),
+            Due::Preparation => self.wait(Work::Decide),
             Due::Calls => self.go(Self::Looking, vec![Action::BeginCalls, Action::Look]),
-            Due::Summary => self.go(Self::Calling { failed }, vec![Action::Summarize { failed }]),
+            Due::Summary => self.wait(Work::Summary { failed }),
             Due::Nothing if resumes => self.go(Self::Looking, vec![Action::Resume, Action::Look]),
             Due::Nothing if compact => {
                 self.go(Self::Looking, vec![Action::Compact { overflow }, Action::Look])
             }
-            Due::Nothing => self.go(Self::Calling { failed }, vec![Action::Call { failed }]),
+            Due::Nothing => self.wait(Work::Step { failed }),
         }
     }
 
@@ -354,11 +406,6 @@ impl State {
 
     fn hand_over(&mut self) -> Vec<Action> {
         self.go(Self::Ended, vec![Action::HandOver])
-    }
-
-    fn act(&mut self, calls: Vec<CallId>) -> Vec<Action> {
-        let open = calls.iter().cloned().collect();
-        self.go(Self::Acting { open, waiting: BTreeMap::new() }, vec![Action::Run(calls)])
     }
 
     /// Continues once no tool is running. Calls that wait for a person or a child need no loop.

@@ -8,37 +8,26 @@ use super::{
     gate::{self, Bill, CallPlan, OpenCall},
 };
 use crate::{
-    calls::permissions::Permissions,
-    conversation::{
-        marks,
-        structured::{self, Structured},
-    },
     lower::request::provider_metadata,
     process::{clean, clock::now, deps::Deps},
-    record::{Record, WriteError},
-    tools::{invalid, registry, tool},
+    record::{Record, Write, WriteError},
 };
 use domain::{
     conversation::{
         message::{Assistant, Error, Message},
-        part::{Body, Part, Ran, Span, Tool, ToolState},
+        part::Part,
     },
     event::Event,
-    ids::{PartId, TenantId, Timestamp},
-    policy::permission::Verdict,
-    turn::{outcome::ANSWER_EMPTY, signal::Signal},
+    ids::PartId,
+    turn::{outcome::ANSWER_EMPTY, signal::ModelFailure},
 };
 use llm::{
-    accumulate::{self, Accumulator, Block},
+    accumulate::{Accumulator, Block},
     event::{Event as StreamEvent, Finish},
 };
-use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
-use store::{log::record::Progress, session::tree::ledger::Entry};
+use store::{log::change::ChangeBody, session::tree::ledger::Entry};
 use tokio::time::Instant;
-
-/// Tool calls of one model answer. The worker refuses all further ones.
-const TOOL_CALLS_PER_STEP_MAX: usize = 64;
 
 /// Output tokens of an answer that only ends: some providers count the mark of the end.
 const END_TOKENS_MAX: u64 = 1;
@@ -47,11 +36,10 @@ const END_TOKENS_MAX: u64 = 1;
 pub(crate) struct ModelCall {
     deps: Arc<Deps>,
     call: OpenCall,
-    terms: AnswerTerms,
+    attempt: Attempt,
     message: Assistant,
     draft: Draft,
     answer: Accumulator,
-    end: Option<AnswerEnd>,
 }
 
 /// What happens to an open call.
@@ -63,7 +51,7 @@ pub(crate) enum ModelEvent {
     Departed,
 }
 
-/// The end of an answer without tool calls. It is stored with the end of its step, which follows at once.
+/// The end of an answer. Without tool calls it is stored with the end of its step, which follows at once.
 #[derive(Debug)]
 pub(crate) struct AnswerEnd {
     /// The parts that are not stored yet.
@@ -73,16 +61,31 @@ pub(crate) struct AnswerEnd {
     pub(crate) entry: Option<Entry>,
 }
 
-/// The constraints of a call's answer.
-#[derive(Debug, Clone)]
-pub(crate) struct AnswerTerms {
-    /// The tenant for which the calls of the answer are checked.
-    pub(crate) tenant: TenantId,
-    pub(crate) permissions: Permissions,
-    pub(crate) structured: Option<Structured>,
-    /// The names of the tools that the model was offered.
-    pub(crate) offered: Vec<String>,
-    pub(crate) attempt: Attempt,
+/// A model's answer, before anybody has decided about its calls.
+#[derive(Debug)]
+pub(crate) struct ModelAnswer {
+    /// Without the parts of its calls.
+    pub(crate) end: AnswerEnd,
+    pub(crate) calls: Vec<FinishedCall>,
+    /// The error of an answer that the provider cut off.
+    pub(crate) cut_off: Option<Error>,
+    pub(crate) has_text: bool,
+}
+
+/// A call that the model has written.
+#[derive(Debug)]
+pub(crate) struct FinishedCall {
+    pub(crate) part_id: PartId,
+    pub(crate) call_id: String,
+    pub(crate) name: String,
+    pub(crate) block: Block,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) enum ModelEnd {
+    Answered(Box<ModelAnswer>),
+    Failed(ModelFailure),
 }
 
 /// What decides whether a failed attempt is repeated.
@@ -105,37 +108,26 @@ pub(crate) struct PartialAnswer {
     pub(crate) entry: Option<Entry>,
 }
 
-/// The times of a tool call that starts now, and of one that also ends now.
-#[derive(Debug, Clone, Copy)]
-struct CallTimes {
-    begun: Span,
-    ended: Span,
-}
-
 impl AnswerEnd {
     /// Stores it without the end of its step.
     pub(crate) async fn store(self, record: &mut Record) -> Result<(), WriteError> {
-        record.write_answer(self.events, Message::Assistant(Box::new(self.message)), self.entry).await
+        let message = Box::new(Message::Assistant(Box::new(self.message)));
+        let answer = ChangeBody::Answer { message, entry: self.entry };
+        record.write(Write::of(self.events).and(answer)).await
     }
 }
 
 impl ModelCall {
     /// Sends a call through the gate. [`ModelCall::next`] returns the answer, which fills `message`.
-    pub(crate) fn start(deps: &Arc<Deps>, plan: CallPlan, message: Assistant, terms: AnswerTerms) -> Self {
+    pub(crate) fn start(deps: &Arc<Deps>, plan: CallPlan, message: Assistant, attempt: Attempt) -> Self {
         Self {
             deps: Arc::clone(deps),
             call: gate::open(deps, plan, &Bill::default()),
-            terms,
+            attempt,
             message,
             draft: Draft::default(),
             answer: Accumulator::default(),
-            end: None,
         }
-    }
-
-    /// The end of the answer, if it has no tool calls and is over.
-    pub(crate) fn into_end(self) -> Option<AnswerEnd> {
-        self.end
     }
 
     /// Waits for the next event of the answer, or until more of its text can be sent. Cancel-safe: an event that was not returned stays in the stream.
@@ -157,17 +149,17 @@ impl ModelCall {
         let now = Instant::now();
         if self.draft.has_late_end(now) {
             let ended = self.draft.take_ended(&self.message).into_iter().map(part_updated).collect();
-            record.write(ended, Progress::None).await?;
+            record.write(Write::of(ended)).await?;
         }
         self.draft.flush(record, &self.message.id, now).await
     }
 
-    /// Handles an event of the answer. Returns a signal for the turn once the answer is over.
+    /// Handles an event of the answer. Returns how the call ended, once it is over.
     pub(crate) async fn take(
         &mut self,
         event: Result<StreamEvent, llm::error::Error>,
         record: &mut Record,
-    ) -> Result<Option<Signal>, WriteError> {
+    ) -> Result<Option<ModelEnd>, WriteError> {
         let event = match event {
             Ok(event) => event,
             Err(error) => return Ok(Some(self.failure(&error))),
@@ -199,7 +191,7 @@ impl ModelCall {
             }
             // The gate records the usage.
             StreamEvent::Usage(_) => {}
-            StreamEvent::Finished { reason, .. } => return self.finish(reason, record).await.map(Some),
+            StreamEvent::Finished { reason, .. } => return Ok(Some(self.finish(reason, record))),
         }
         Ok(None)
     }
@@ -217,7 +209,7 @@ impl ModelCall {
         let opening = draft::Opening { index, id: self.deps.id(PartId::make), kind, now: now() };
         let ended = self.draft.take_ended(&self.message);
         let part = self.draft.open(opening, &self.message);
-        record.write(ended.into_iter().chain([part]).map(part_updated).collect(), Progress::None).await
+        record.write(Write::of(ended.into_iter().chain([part]).map(part_updated).collect())).await
     }
 
     /// Notes the end of a text or reasoning block. Its part is stored with what follows: the next block, or the end of the answer.
@@ -247,135 +239,49 @@ impl ModelCall {
             && tokens.output + tokens.reasoning <= END_TOKENS_MAX
     }
 
-    async fn finish(&mut self, reason: Finish, record: &mut Record) -> Result<Signal, WriteError> {
-        let Attempt { may_be_empty, was_empty, .. } = self.terms.attempt;
+    fn finish(&mut self, reason: Finish, record: &Record) -> ModelEnd {
+        let Attempt { may_be_empty, was_empty, .. } = self.attempt;
         if !may_be_empty && self.is_empty(reason) {
             self.measure(ANSWER_EMPTY);
-            return Ok(Signal::Failed(failure::empty(was_empty)));
+            return ModelEnd::Failed(failure::empty(was_empty));
         }
         self.draft.send_rest(record, &self.message.id);
-        let now = now();
-        let mut events: Vec<Event> =
-            self.draft.end_all(&self.message, now).into_iter().map(part_updated).collect();
-        let (tools, open) = self.tool_parts().await;
-        events.extend(tools.into_iter().map(part_updated));
+        let events = self.draft.end_all(&self.message, now()).into_iter().map(part_updated).collect();
+        let calls = self.calls();
         self.message.finish = Some(reason.as_str().to_owned());
         // The message names the call: whichever worker closes the step later charges the same entry.
         let entry = self.call.entry().map(|entry| Entry { id: self.message.id.to_string(), ..entry });
         if let Some(entry) = &entry {
             (self.message.tokens, self.message.cost) = (entry.tokens, entry.cost);
         }
-        if self.message.error.is_none() {
-            self.message.error = self.missing_answer_error(reason);
-        }
-        let end = AnswerEnd { events, message: self.message.clone(), entry };
-        if self.draft.has_tools() {
-            end.store(record).await?;
-        } else {
-            self.end = Some(end);
-        }
         self.measure("ok");
-        Ok(Signal::Answered(open))
+        let end = AnswerEnd { events, message: self.message.clone(), entry };
+        ModelEnd::Answered(Box::new(ModelAnswer {
+            end,
+            calls,
+            cut_off: cut_off(reason),
+            has_text: self.draft.has_text(),
+        }))
     }
 
-    /// The parts of the tool calls with their arguments, and the ids of the calls to run.
-    async fn tool_parts(&mut self) -> (Vec<Part>, Vec<String>) {
+    /// The tool calls of the answer, in its order.
+    fn calls(&mut self) -> Vec<FinishedCall> {
         let blocks = std::mem::take(&mut self.answer).finish().blocks;
-        let (mut parts, mut open) = (vec![], vec![]);
-        let drafts: Vec<_> = self.draft.blocks().map(|(id, kind)| (id.clone(), kind.clone())).collect();
-        for ((part_id, kind), block) in drafts.into_iter().zip(blocks) {
-            let draft::Kind::Tool { call_id, name } = &kind else { continue };
-            let times = CallTimes { begun: span(None), ended: span(Some(now())) };
-            let is_answer = self.terms.structured.is_some() && name == structured::NAME;
-            let tool = if is_answer { name } else { registry::stored_name(name) }.to_owned();
-            let is_unknown = tool == invalid::NAME;
-            let refused = |input: Value, error: &str| {
-                let input = if is_unknown { invalid::input(name, error, input) } else { input };
-                ToolState::Error {
-                    input: clean::value(input),
-                    error: error.to_owned(),
-                    metadata: None,
-                    time: times.ended,
-                }
-            };
-            let state = match block {
-                Block::ToolCall { input, .. } if open.len() >= TOOL_CALLS_PER_STEP_MAX => {
-                    let max = TOOL_CALLS_PER_STEP_MAX;
-                    refused(input, &format!("Not executed: more than {max} tool calls in one answer"))
-                }
-                Block::ToolCall { input, .. } => {
-                    let state = self.tool_state(name, clean::value(input), times).await;
-                    if !state.is_over() {
-                        open.push(call_id.clone());
-                    }
-                    state
-                }
-                Block::InvalidToolCall { raw, reason, .. } => refused(arguments_of(&raw), reason.as_str()),
-                Block::Text(_) | Block::Reasoning { .. } => continue,
-            };
-            let tool = Tool { call_id: call_id.clone(), tool, state };
-            parts.push(draft::part(part_id, &self.message, Body::Tool(tool)));
-        }
-        (parts, open)
+        let drafts = self.draft.blocks().map(|(id, kind)| (id.clone(), kind.clone()));
+        let calls = drafts.zip(blocks).filter_map(|((part_id, kind), block)| match kind {
+            draft::Kind::Tool { call_id, name } => Some(FinishedCall { part_id, call_id, name, block }),
+            draft::Kind::Text | draft::Kind::Reasoning => None,
+        });
+        calls.collect()
     }
 
-    /// The state in which a complete call is stored.
-    async fn tool_state(&mut self, name: &str, input: Value, times: CallTimes) -> ToolState {
-        let refused = |input, error: &str| ToolState::Error {
-            input,
-            error: error.to_owned(),
-            metadata: None,
-            time: times.ended,
-        };
-        if self.message.is_summary() {
-            return refused(input, "Not executed: a summary cannot call tools.");
-        }
-        if self.message.error.is_some() {
-            return refused(input, "Not executed: the turn is over.");
-        }
-        if let Some(structured) = self.terms.structured.as_ref().filter(|_| name == structured::NAME) {
-            return match structured.check(self.deps.converter.of(self.terms.tenant), &input).await {
-                Ok(()) => {
-                    self.message.structured = Some(input.clone());
-                    captured(input, Ran::new(times.ended.start, now()))
-                }
-                Err(problem) => {
-                    self.message.error = structured.retries_error(&problem);
-                    refused(input, &problem)
-                }
-            };
-        }
-        match registry::find(name) {
-            Ok(tool) => {
-                let input = registry::read(tool, input);
-                let converter = self.deps.converter.of(self.terms.tenant);
-                let verdict =
-                    self.terms.permissions.judge(&self.message.agent, converter, tool, &input).await;
-                intent(verdict, tool, input, times.begun)
-            }
-            Err(_) => invalid::answer(name, &self.terms.offered, Ran::new(times.ended.start, now())),
-        }
-    }
-
-    /// The error of a summary without text, of an answer that was cut off, or of a missing structured answer. `None` for an
-    /// answer with tool calls: the answers of those calls tell the model what happened.
-    fn missing_answer_error(&self, reason: Finish) -> Option<Error> {
-        if self.message.is_summary() && !self.draft.has_text() {
-            return Some(Error::new("UnknownError", "The model gave no summary"));
-        }
-        if self.draft.has_tools() && !self.message.is_summary() {
-            return None;
-        }
-        cut_off(reason).or_else(|| self.terms.structured.as_ref().map(Structured::missing_answer_error))
-    }
-
-    fn failure(&self, error: &llm::error::Error) -> Signal {
+    fn failure(&self, error: &llm::error::Error) -> ModelEnd {
         self.measure(error.kind.as_str());
         tracing::warn!(parent: self.call.span(), error.code = error.kind.as_str(), "a model call failed: {error}");
         let provider_id = &self.message.model.model.provider_id;
         // Without them, the next attempt can succeed.
-        let is_refusal = self.terms.attempt.has_media && error.is_about_media();
-        Signal::Failed(if is_refusal {
+        let is_refusal = self.attempt.has_media && error.is_about_media();
+        ModelEnd::Failed(if is_refusal {
             failure::media(error, provider_id)
         } else {
             failure::of(error, provider_id)
@@ -388,65 +294,6 @@ impl ModelCall {
     }
 }
 
-/// The state in which a call is stored with its answer, before anything starts: begun, waiting for a person's permission, or
-/// denied.
-fn intent(verdict: Verdict, tool: tool::Tool, input: Value, time: Span) -> ToolState {
-    match verdict {
-        // Its start stores what was allowed, and is therefore always one of its own.
-        Verdict::Allow if tool == tool::Tool::Network => ToolState::Pending { input, raw: String::new() },
-        Verdict::Allow => {
-            ToolState::Running { input, title: None, metadata: registry::begun_metadata(tool), time }
-        }
-        Verdict::Ask => ToolState::Pending { input, raw: String::new() },
-        Verdict::Deny => {
-            let time = Span { end: Some(now()), ..time };
-            ToolState::Error { input, error: DENIED.to_owned(), metadata: None, time }
-        }
-    }
-}
-
-/// The arguments of a call that cannot run, as far as the model wrote them.
-fn arguments_of(raw: &str) -> Value {
-    accumulate::arguments(raw).unwrap_or_else(|| json!({marks::UNREADABLE: raw}))
-}
-
-/// The state of a structured answer that matches the schema.
-fn captured(input: Value, time: Ran) -> ToolState {
-    let metadata = serde_json::Map::from_iter([("valid".to_owned(), true.into())]);
-    let (output, title) = (structured::CAPTURED.to_owned().into(), "Structured Output".to_owned());
-    ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
-}
-
-/// The model reads this about a call that a rule forbids. OpenCode's terminal client strikes a call through whose error has the words of
-/// OpenCode's own refusals.
-const DENIED: &str = "The user has specified a rule which prevents you from using this specific tool call. Do the work without \
-                      it.";
-
-fn span(end: Option<Timestamp>) -> Span {
-    Span { start: now(), end }
-}
-
 fn part_updated(part: Part) -> Event {
     Event::PartUpdated { part: Box::new(part), at: now() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_that_cannot_run_keeps_what_there_was_of_its_arguments() {
-        for (raw, want) in [
-            ("{\"a\":1}", json!({"a": 1})),
-            ("", json!({})),
-            ("{\"a\":\"long te", json!({"INVALID_JSON": "{\"a\":\"long te"})),
-            ("[1]", json!({"INVALID_JSON": "[1]"})),
-        ] {
-            assert_eq!(arguments_of(raw), want);
-        }
-        let unknown = invalid::input(&"x".repeat(200), "cut off", arguments_of("{\"a"));
-        let name = "x".repeat(80);
-        assert_eq!(unknown, json!({"tool": name, "error": "cut off", "arguments": {"INVALID_JSON": "{\"a"}}));
-        assert!(marks::is_unreadable(&unknown));
-    }
 }

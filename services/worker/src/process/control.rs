@@ -21,16 +21,13 @@ pub(crate) struct Control {
     pub(crate) suspect_slot: Option<OwnedSemaphorePermit>,
 }
 
-impl Control {
-    /// Waits until the worker's lease is certainly valid. A frozen worker that wakes up therefore starts nothing
-    /// before its renewal.
-    pub(crate) async fn lease_runs(&mut self) {
-        while !*self.lease.borrow_and_update() {
-            if self.lease.changed().await.is_err() {
-                // The lease thread has ended, and with it the right to begin anything. Another worker continues the
-                // session.
-                std::future::pending::<()>().await;
-            }
+/// Waits until the worker's lease is certainly valid. Cancel-safe.
+pub(crate) async fn lease_runs(lease: &mut watch::Receiver<bool>) {
+    while !*lease.borrow_and_update() {
+        if lease.changed().await.is_err() {
+            // The lease thread has ended, and with it the right to begin anything. Another worker continues the
+            // session.
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -13,6 +13,7 @@ use domain::{
         host::HostName,
     },
     ids::ProjectId,
+    opening::Assurance,
     secret::SecretName,
 };
 use rpc::v1::{self, AllowList, GitCredential, SecretVariable};
@@ -225,26 +226,26 @@ impl Egress {
     }
 
     /// Closes the door to all hosts and secrets, before the workspace exists. A clone, a setup or an install, also of another loop, may have left it open.
-    /// A workspace without a script is opened also if the broker is away: its door leads nowhere that its settings do not name.
     ///
     /// # Errors
-    /// `egress_sealed`: another loop has opened the files. With a script also the others of the broker: the door may still be open.
-    pub(super) async fn close(&self, has_script: bool) -> Result<(), Status> {
+    /// `egress_sealed`: another loop has opened the files. If the broker must confirm it, also its others: the door may still be open.
+    pub(super) async fn close(&self, assurance: Assurance) -> Result<(), Status> {
         let Some(broker) = &self.deps.broker else { return Ok(()) };
+        let is_sure = assurance == Assurance::Confirmed;
         let state = &mut *self.state.lock().await;
         match state {
-            DoorState::Untouched if !has_script => return Ok(()),
+            DoorState::Untouched if !is_sure => return Ok(()),
             DoorState::Confirmed(rules) if rules.is_closed() => return Ok(()),
             DoorState::Untouched | DoorState::Confirmed(_) | DoorState::Unknown => {}
         }
         let closed = DoorRules::closed();
-        let result = if has_script {
+        let result = if is_sure {
             state.confirm(&closed, self.set_patiently(broker, &closed)).await
         } else {
             state.confirm(&closed, self.set(broker, &closed, Files::Closed)).await
         };
         match result {
-            Err(status) if is_sealed(&status) || has_script && !has_no_doors(&status) => Err(status),
+            Err(status) if is_sealed(&status) || is_sure && !has_no_doors(&status) => Err(status),
             Err(status) => {
                 tracing::debug!("the door was not closed: {}", status.message());
                 Ok(())

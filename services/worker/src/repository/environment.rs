@@ -1,18 +1,9 @@
-//! What the setup of the settings makes on top of the image of a workspace. The sandbox machine builds it once for all sessions that need the same;
-//! while it is built, the door of the session that asked for it leads to the hosts of the setup.
+//! The end of what the sandbox machine builds for a workspace: a setup, or an install. It builds each once for all sessions that need the same.
 
-use super::{
-    egress::{CloneAccess, Egress},
-    secrets::SetupSecrets,
-};
-use crate::process::{
-    deps::Deps,
-    sandbox::{Identity, is_away},
-};
-use domain::ids::ProjectId;
+use crate::process::sandbox::is_away;
 use rpc::v1::{self, build_environment_response::Item};
 use settings::LevelHosts;
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Status};
 
@@ -20,48 +11,6 @@ use tonic::{Code, Status};
 const INTERRUPTIONS_MAX: u32 = 5;
 /// Pause after each of them.
 const INTERRUPTION_PAUSE: Duration = Duration::from_secs(1);
-
-/// The setup of a workspace.
-pub(super) struct WorkspaceEnvironment<'a> {
-    pub(super) deps: &'a Deps,
-    pub(super) identity: &'a Identity,
-    pub(super) project: &'a ProjectId,
-    pub(super) egress: &'a Egress,
-    pub(super) script: &'a str,
-    /// The hosts that it may reach; all lists bind.
-    pub(super) network: &'a [LevelHosts],
-    pub(super) secrets: &'a SetupSecrets,
-}
-
-impl WorkspaceEnvironment<'_> {
-    /// Has the machine build it on top of `image`, unless it is there, and gives its key. The door of the session is open for the setup when this
-    /// returns, also with an error: the caller must change that before the workspace exists.
-    ///
-    /// # Errors
-    /// `setup_failed`, `setup_timeout`, `setup_disk_full`, `setup_interrupted`; those of the broker and of the sandbox.
-    ///
-    /// Dropped midway: a build that has begun goes on.
-    pub(super) async fn bring(&self, image: &v1::Image) -> Result<String, Status> {
-        let request = v1::BuildEnvironmentRequest {
-            fence: self.identity.fence(),
-            project_id: self.project.to_string(),
-            image: Some(image.clone()),
-            script: self.script.to_owned(),
-            hosts: self.network.iter().map(entries).collect(),
-            secrets: self.secrets.versions.clone(),
-        };
-        with_interruptions(|| async {
-            let nothing = CloneAccess { git: &BTreeMap::new(), url: "" };
-            self.egress.open_for_setup(self.network, nothing, self.secrets).await?;
-            let build = self.deps.sandbox.call(|mut client| {
-                let request = request.clone();
-                async move { client.build_environment(request).await }
-            });
-            build.await
-        })
-        .await
-    }
-}
 
 /// Waits for the end of a build, and gives its key. A build that is interrupted begins again.
 ///

@@ -1,6 +1,6 @@
 //! The image of a workspace: resolved once, recorded, and brought to the sandbox machine layer by layer.
 
-use super::{opening::OpeningProgress, patience::with_patience, stored::from_store};
+use super::{patience::with_patience, progress::OpeningProgress, stored::from_store};
 use crate::process::{broker, deps::Deps, sandbox::Identity};
 use domain::{
     ids::ProjectId,

@@ -6,7 +6,7 @@ use super::{
     above::SettingsAbove,
     egress::{CloneAccess, Egress},
     image::WorkspaceImage,
-    opening::OpeningProgress,
+    progress::OpeningProgress,
     proposal,
 };
 use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};

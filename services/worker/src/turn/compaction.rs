@@ -2,18 +2,14 @@
 //! how the turn continues. Each step of this is a separate write, so that a worker that dies between two of them leaves nothing to
 //! repair.
 
-use super::{calling::models::Models, opening::Opening, session::Session};
+use super::{calling::models::Models, guidance::TurnGuidance, session::Session};
 use crate::{
-    calls::permissions::Permissions,
     conversation::{
         entries, prune,
         summary::{self, Plan},
     },
     lower::request,
-    model::{
-        call::{AnswerTerms, Attempt},
-        gate::CallPlan,
-    },
+    model::gate::CallPlan,
     process::clock::now,
     record::WriteError,
 };
@@ -62,7 +58,6 @@ impl RoomFacts {
 /// A model call for a summary, ready to be sent.
 pub(super) struct SummaryCall {
     pub(super) plan: CallPlan,
-    pub(super) terms: AnswerTerms,
     /// The message that requests the summary.
     pub(super) user: User,
     /// Stores which message is the first kept one, if that is new.
@@ -74,7 +69,7 @@ pub(super) struct SummaryCall {
 pub(super) fn with_context_room(
     view: View,
     session: &Session,
-    opening: &Opening,
+    guidance: &TurnGuidance,
     models: Models<'_>,
 ) -> View {
     let (used, is_heavy) = (session.conversation().used(), session.conversation().is_heavy());
@@ -87,7 +82,7 @@ pub(super) fn with_context_room(
                 .zip(used)
                 .is_some_and(|((_, model), used)| window(models.settings, &model).is_filled_by(&used)),
         is_automatic: models.settings.compaction.auto != Some(false),
-        is_prepared: used.is_none() && !overflowed && !is_heavy || opening.is_guided(session),
+        is_prepared: used.is_none() && !overflowed && !is_heavy || guidance.is_guided(session),
     };
     facts.apply(view)
 }
@@ -140,15 +135,7 @@ pub(super) fn summary_call(session: &Session, models: Models<'_>) -> Result<Opti
         session: session.record.session().clone(),
         purpose: Purpose::Summary,
     };
-    let tenant = session.identity.tenant;
-    let terms = AnswerTerms {
-        tenant,
-        permissions: Permissions::default(),
-        structured: None,
-        offered: vec![],
-        attempt: Attempt::default(),
-    };
-    Ok(Some(SummaryCall { plan, terms, user, tail }))
+    Ok(Some(SummaryCall { plan, user, tail }))
 }
 
 /// The request for the summary with the first kept message, if that is new.

@@ -2,10 +2,10 @@
 //! life. Every concern of the loop reads and writes through it.
 
 use crate::{
-    calls::{permissions::Permissions, readers::FilesReaders},
+    calls::{judge::Judge, permissions::Permissions, readers::FilesReaders},
     conversation::memory::Conversation,
     process::{clock::now, deps::Deps, sandbox::Identity, store_timeout::with_store_timeout},
-    record::{Record, WriteError},
+    record::{Record, Write, WriteError},
     repository::{
         above::SettingsAbove,
         workspace::{Workspace, WorkspaceOrigin},
@@ -166,6 +166,16 @@ impl Session {
         self.conversation().last_step().map_or("", |(step, _)| step.agent.as_str())
     }
 
+    /// What the rules say about the calls of the newest step.
+    pub(super) fn judge(&self) -> Judge<'_> {
+        self.judge_with(&self.permissions)
+    }
+
+    /// The same by other permissions.
+    pub(super) fn judge_with<'a>(&'a self, permissions: &'a Permissions) -> Judge<'a> {
+        Judge { permissions, agent: self.step_agent(), converter: self.converter() }
+    }
+
     /// The newest step with its parts, if it has no answer: an attempt failed, or a worker died.
     pub(super) fn open_step(&self) -> Option<(&Assistant, &[(u64, Part)])> {
         self.conversation().last_step().filter(|(step, _)| step.finish.is_none() && step.error.is_none())
@@ -214,7 +224,7 @@ impl Session {
 
     /// Writes events.
     pub(super) async fn write(&mut self, events: Vec<Event>, progress: Progress) -> Result<(), WriteError> {
-        self.record.write(events, progress).await
+        self.record.write(Write::of(events).with_progress(progress)).await
     }
 
     /// Writes the announcement of this worker before `events`, if it has not been written yet.
@@ -224,7 +234,7 @@ impl Session {
         progress: Progress,
     ) -> Result<(), WriteError> {
         let events = self.announced(events);
-        self.record.write(events, progress).await
+        self.write(events, progress).await
     }
 
     /// Prepends the announcement of this worker to `events`, if it has not been written yet. The caller must write the

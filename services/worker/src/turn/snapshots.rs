@@ -11,7 +11,7 @@ use super::{session::Session, tool_calls::ToolCalls};
 use crate::{
     conversation::changes::{self, UnsettledStep},
     process::{control::Leave, store_timeout::with_store_timeout},
-    record::WriteError,
+    record::{Write, WriteError},
     repository::{
         snapshots::{self, SnapshotMissing, SnapshotPair},
         workspace::{OpenWorkspace, Workspace},
@@ -28,11 +28,11 @@ use domain::{
     ids::MessageId,
     limits,
     session::Changes,
-    turn::call::CallId,
+    turn::{call::CallId, work::Need},
 };
 use settings::Settings;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use store::log::record::Progress;
+use store::log::{change::ChangeBody, record::Progress};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Longest wait for the snapshot of a turn that is being stopped, because the person who aborted it waits; milliseconds.
@@ -56,8 +56,6 @@ pub(super) struct Snapshots {
     tracking: Option<AbortOnDropHandle<Tracked>>,
     /// The earlier step that it settles.
     settling: Option<MessageId>,
-    /// Calls that wait for the snapshot.
-    delayed: Option<Vec<CallId>>,
     /// The steps of this loop for which the sandbox did not give a snapshot. The loop does not ask again, and an event tells it once.
     missed: BTreeSet<MessageId>,
 }
@@ -129,9 +127,9 @@ impl Snapshots {
         tracked
     }
 
-    /// Drops the waiting calls, because the step is being stopped.
+    /// Ends the look, because the step is being stopped.
     pub(super) fn stop(&mut self) {
-        (self.tracking, self.settling, self.delayed) = (None, None, None);
+        (self.tracking, self.settling) = (None, None);
     }
 
     /// The known state of the files before a step that begins now; the sandbox is not asked.
@@ -178,22 +176,21 @@ impl Snapshots {
         unsettled.filter(|step| !self.missed.contains(step.id))
     }
 
-    /// Returns `calls` if they need no snapshot. Otherwise keeps them until it is taken.
-    pub(super) fn when_tracked(
+    /// Begins the snapshot before these calls if they need one. Whether it is being taken.
+    pub(super) fn track_before_calls(
         &mut self,
         session: &Session,
         settings: &Settings,
         tool_calls: &ToolCalls,
-        calls: Vec<CallId>,
-    ) -> Option<Vec<CallId>> {
-        let Some(facts) = self.call_facts(session, settings) else { return Some(calls) };
-        match (CallFacts { are_fresh: tool_calls.are_fresh(&calls), ..facts }).decide() {
-            BeforeCalls::Begin => return Some(calls),
+        calls: &[CallId],
+    ) -> bool {
+        let Some(facts) = self.call_facts(session, settings) else { return false };
+        match (CallFacts { are_fresh: tool_calls.are_fresh(calls), ..facts }).decide() {
+            BeforeCalls::Begin => return false,
             BeforeCalls::Wait => {}
             BeforeCalls::Track => self.track(session, Some(session.workspace.clone()), PATIENCE),
         }
-        self.delayed = Some(calls);
-        None
+        true
     }
 
     /// Begins the snapshot before a call that the model is still writing and that may change files, unless the state of the files is known.
@@ -222,22 +219,23 @@ impl Snapshots {
         })
     }
 
-    /// Stores the snapshot at the beginning of the newest step, and returns the calls that waited for it. If it shows no change of the files, and no call waits
-    /// for it, the next write stores it.
+    /// Stores the snapshot at the beginning of the newest step. If it shows no change of the files, and no call waits for it, the next write stores it.
+    /// `missing` is what the turn waits for.
     pub(super) async fn store_start(
         &mut self,
         session: &mut Session,
         tracked: Tracked,
-    ) -> Result<Option<Vec<CallId>>, WriteError> {
+        missing: Option<Need>,
+    ) -> Result<(), WriteError> {
         // While the model still writes the calls, another look may follow.
-        let is_last = self.delayed.is_some();
+        let is_last = missing == Some(Need::Snapshot);
         let events = self.settle(session, tracked, is_last);
         if !is_last && events.iter().all(is_snapshot) {
-            session.record.write_with_answer(events);
+            session.record.write(Write::of(events).with_next()).await?;
         } else if !events.is_empty() {
             session.write(events, Progress::None).await?;
         }
-        Ok(self.delayed.take())
+        Ok(())
     }
 
     /// The events that store a look: the end of an unsettled step, and the beginning of the step that is open. The last look before the calls of that step
@@ -289,7 +287,7 @@ impl Snapshots {
             () = leave.now.cancelled() => Err(SnapshotMissing),
             tracked = tokio::time::timeout(patience, self.next()) => tracked.unwrap_or(Err(SnapshotMissing)),
         };
-        (self.tracking, self.delayed) = (None, None);
+        self.tracking = None;
         self.settle(session, tracked, true)
     }
 
@@ -430,7 +428,11 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
     };
     let changes = Changes::of(&all);
     updated.insert(0, Event::SessionDiff(all));
-    session.record.write_changes(changes, updated).await
+    let mut write = Write::change(ChangeBody::FileSummary(changes));
+    for event in updated {
+        write = write.and(ChangeBody::Event(event));
+    }
+    session.record.write(write).await
 }
 
 /// The snapshot at the beginning of the newest step, as a separate part. Clients show the beginning of a step whenever it is

@@ -5,10 +5,11 @@ mod unanswered;
 use self::unanswered::{aborted, interrupted};
 use super::{session::Session, snapshots::StepFiles, waits::doubt};
 use crate::{
+    calls::intents::{AnswerTerms, SettledAnswer},
     conversation::entries,
-    model::call::{AnswerEnd, ModelCall, ModelEvent, PartialAnswer},
+    model::call::{AnswerEnd, ModelCall, ModelEnd, ModelEvent, PartialAnswer},
     process::clock::now,
-    record::WriteError,
+    record::{Write, WriteError},
     tools::{outcome::Output, tool::Tool},
 };
 use domain::{
@@ -50,6 +51,8 @@ pub(super) struct Remains {
 #[derive(Default)]
 pub(super) struct Step {
     call: Option<ModelCall>,
+    /// The constraints of its answer.
+    terms: AnswerTerms,
     /// The end of its answer, until it is stored.
     answer: Option<AnswerEnd>,
     back_off_until: Option<Instant>,
@@ -69,8 +72,8 @@ impl Step {
     }
 
     /// Stores the model call that was just sent.
-    pub(super) fn open(&mut self, call: ModelCall) {
-        self.call = Some(call);
+    pub(super) fn open(&mut self, call: ModelCall, terms: AnswerTerms) {
+        (self.call, self.terms) = (Some(call), terms);
     }
 
     /// Waits for the next event of the model call, if one is open. Cancel-safe.
@@ -88,11 +91,20 @@ impl Step {
         event: Result<StreamEvent, llm::error::Error>,
     ) -> Result<Option<Signal>, WriteError> {
         let Some(call) = &mut self.call else { return Ok(None) };
-        let signal = call.take(event, &mut session.record).await?;
-        if let Some(Signal::Answered(_)) = &signal {
-            self.answer = self.call.take().and_then(ModelCall::into_end);
+        let answer = match call.take(event, &mut session.record).await? {
+            None => return Ok(None),
+            Some(ModelEnd::Failed(failure)) => return Ok(Some(Signal::Failed(failure))),
+            Some(ModelEnd::Answered(answer)) => *answer,
+        };
+        self.call = None;
+        let settled = self.terms.settle(session.converter(), answer).await;
+        let SettledAnswer { end, has_calls, open } = settled;
+        if has_calls {
+            end.store(&mut session.record).await?;
+        } else {
+            self.answer = Some(end);
         }
-        Ok(signal)
+        Ok(Some(Signal::Answered(open)))
     }
 
     /// Stores the end of the answer, because the end of the step has to wait.
@@ -170,8 +182,8 @@ impl Step {
     }
 
     /// Closes the step, with the next write: its cost is added to the session, and the loop has made progress.
-    pub(super) fn finish(&mut self, session: &mut Session, files: StepFiles) {
-        let Some((message, parts)) = session.conversation().last_step() else { return };
+    pub(super) async fn finish(&mut self, session: &mut Session, files: StepFiles) -> Result<(), WriteError> {
+        let Some((message, parts)) = session.conversation().last_step() else { return Ok(()) };
         // A step that only runs the calls of a prompt has no model call.
         let has_model_call = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
         let stored = || AnswerEnd { events: vec![], message: message.clone(), entry: None };
@@ -197,8 +209,9 @@ impl Step {
         let entry = entry.or_else(|| answer_entry(&message));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
         let events = session.announced(events);
-        session.record.write_later_with_cost(events, entry.into_iter().collect());
         self.closed += 1;
+        let write = Write::of(events).and_cost(entry.into_iter().collect());
+        session.record.write(write.with_progress(Progress::Made).with_next()).await
     }
 
     /// Closes the step with an error. Streamed text and the output of commands stay, and other running calls are marked as
@@ -241,7 +254,8 @@ impl Step {
         events.push(Event::SessionError(error));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
         let events = session.announced(events);
-        session.record.write_with_cost(events, entries, Progress::Made).await?;
+        let write = Write::of(events).and_cost(entries).with_progress(Progress::Made);
+        session.record.write(write).await?;
         session.inputs.clear();
         Ok(())
     }
@@ -255,7 +269,7 @@ async fn write(session: &mut Session, events: Vec<Event>, entries: Vec<Entry>) -
     if entries.is_empty() {
         return session.write(events, Progress::None).await;
     }
-    session.record.write_with_cost(events, entries, Progress::None).await
+    session.record.write(Write::of(events).and_cost(entries)).await
 }
 
 /// Writes the message of a step, after `more`; `failed` attempts came before. A step that a failed attempt or a dead worker left

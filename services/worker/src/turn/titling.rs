@@ -9,7 +9,7 @@ use crate::{
     lower::request,
     model::gate::{self, Bill, CallPlan},
     process::{control::Control, deps::Deps},
-    record::WriteError,
+    record::{Write, WriteError},
 };
 use chassis::tasks;
 use domain::{
@@ -28,7 +28,7 @@ use llm::{
 };
 use std::{sync::Arc, time::Duration};
 use store::{
-    log::change::Title,
+    log::change::{ChangeBody, Title},
     session::tree::ledger::{Entry, Purpose},
 };
 use tokio::time::sleep;
@@ -168,7 +168,7 @@ impl Titling {
 /// Stores a title and its cost.
 pub(super) async fn store_title(session: &mut Session, title: Option<Box<Title>>) -> Result<(), WriteError> {
     match title {
-        Some(title) => session.record.write_title(*title).await,
+        Some(title) => session.record.write(Write::change(ChangeBody::Title(*title))).await,
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use crate::{
         marks, model_view,
     },
     process::clock::now,
-    record::WriteError,
+    record::{Write, WriteError},
     tools::{
         context::{Call, CallEvent, Report},
         media,
@@ -154,12 +154,12 @@ impl LoopCall {
     }
 
     /// Stores the answer of a call that the loop performed.
-    pub(super) async fn end(&self, session: &mut Session, answer: CallAnswer) -> Result<Signal, WriteError> {
+    pub(super) async fn end(&self, session: &mut Session, answer: CallAnswer) -> Result<(), WriteError> {
         self.store(session, self.ended(answer)).await
     }
 
     /// Ends a call that a person rejected without a message. The turn ends with its step.
-    pub(super) async fn reject(&self, session: &mut Session) -> Result<Signal, WriteError> {
+    pub(super) async fn reject(&self, session: &mut Session) -> Result<(), WriteError> {
         let state = ToolState::Error {
             input: self.tool.state.input().clone(),
             error: rejection(&self.tool.tool).to_owned(),
@@ -169,10 +169,9 @@ impl LoopCall {
         self.store(session, state).await
     }
 
-    async fn store(&self, session: &mut Session, state: ToolState) -> Result<Signal, WriteError> {
+    async fn store(&self, session: &mut Session, state: ToolState) -> Result<(), WriteError> {
         let events = session.tool_event(&self.call_id, state).into_iter().collect();
-        session.write(events, Progress::Made).await?;
-        Ok(Signal::ToolEnded(self.call_id.clone()))
+        session.write(events, Progress::Made).await
     }
 }
 
@@ -239,11 +238,11 @@ pub(super) async fn store_report(
     events.extend(todos.map(Event::TodoUpdated));
     if leads_to_next_step(session, &report.call_id) {
         // If the worker crashes before that step is stored, the call has not answered, and the next worker attaches to its command.
-        session.record.write_later(events);
+        session.record.write(Write::of(events).with_progress(Progress::Made).with_next()).await?;
     } else {
         session.write(events, Progress::Made).await?;
     }
-    Ok(Some(Signal::ToolEnded(report.call_id)))
+    Ok(Some(Signal::ended(report.call_id)))
 }
 
 /// Whether the next step begins as soon as this call has ended.

@@ -31,8 +31,34 @@ fn view(newest: u8, last: Option<LastStep>) -> View {
     View { newest_user: Some(user(newest)), last, ..View::default() }
 }
 
+/// Applies a signal, and gets everything that the turn then waits for.
+fn driven(state: &mut State, signal: Signal) -> Vec<Action> {
+    let mut all = vec![];
+    let mut actions = state.apply(signal, NOW, 0.0);
+    loop {
+        let fetched = actions.pop_if(|action| matches!(action, Action::Fetch(..)));
+        all.append(&mut actions);
+        let Some(Action::Fetch(need, _)) = fetched else { return all };
+        assert_eq!(state.missing(), Some(need));
+        actions = state.apply(Signal::Ready(need), NOW, 0.0);
+    }
+}
+
 fn decided(view: View) -> Vec<Action> {
-    State::Looking.apply(Signal::Looked(view), NOW, 0.0)
+    driven(&mut State::Looking, Signal::Looked(view))
+}
+
+/// A step of the model, after failed attempts.
+fn model_step(failed: u32) -> Vec<Action> {
+    vec![Action::BeginStep { failed }, Action::Call]
+}
+
+fn calls(ids: &[&str]) -> Vec<CallId> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+fn runs(ids: &[&str]) -> Vec<Action> {
+    vec![Action::Announce, Action::Run(calls(ids))]
 }
 
 fn failure(retryable: bool, retry_after_ms: Option<u64>) -> Signal {
@@ -41,7 +67,7 @@ fn failure(retryable: bool, retry_after_ms: Option<u64>) -> Signal {
 
 #[test]
 fn a_look_decides_the_next_action() {
-    let call = vec![Action::Call { failed: 0 }];
+    let call = model_step(0);
     let cases = [
         ("nothing was asked", View::default(), vec![Action::Park(ParkReason::Idle(Outcome::Done))]),
         ("a fresh prompt", view(1, None), call.clone()),
@@ -55,7 +81,7 @@ fn a_look_decides_the_next_action() {
         (
             "a dead worker's open call",
             view(1, Some(LastStep { closed: false, open: vec!["c".into()], ..step(1) })),
-            vec![Action::Run(vec!["c".into()])],
+            runs(&["c"]),
         ),
         (
             "a dead worker's unclosed step",
@@ -95,12 +121,12 @@ fn a_look_decides_the_next_action() {
         (
             "two attempts failed before the wait",
             view(1, Some(LastStep { answered: false, closed: false, retries: 2, ..step(1) })),
-            vec![Action::Call { failed: 2 }],
+            model_step(2),
         ),
         (
             "a new prompt begins anew after failed attempts",
             view(2, Some(LastStep { answered: false, closed: false, retries: 2, ..step(1) })),
-            vec![Action::Call { failed: 0 }],
+            model_step(0),
         ),
     ];
     for (what, view, want) in cases {
@@ -114,7 +140,7 @@ fn a_full_context_is_summed_up_once() {
     let (over, again) = (step(1), LastStep { continues: true, ..step(1) });
     let compact = vec![Action::Compact { overflow: false }, Action::Look];
     let park = vec![Action::Park(ParkReason::Idle(Outcome::Done))];
-    let call = vec![Action::Call { failed: 0 }];
+    let call = model_step(0);
     let overflowed = LastStep { failed: Some(Outcome::Failed), overflowed: true, ..step(1) };
     let summary = LastStep { is_summary: true, continues: true, ..step(1) };
     let due = |view| View { due: Due::Summary, ..view };
@@ -207,11 +233,10 @@ fn whether_a_model_may_repeat_itself_is_found_out_before_it_is_asked_again() {
 #[test]
 fn tools_run_and_then_the_loop_looks_again() {
     let mut state = State::Calling { failed: 0 };
-    let calls = vec!["a".to_owned(), "b".to_owned()];
-    assert_eq!(state.apply(Signal::Answered(calls.clone()), NOW, 0.0), vec![Action::Run(calls)]);
-    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![]);
-    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![], "a repeated end is nothing");
-    assert_eq!(state.apply(Signal::ToolEnded("a".into()), NOW, 0.0), vec![Action::Finish, Action::Look]);
+    assert_eq!(driven(&mut state, Signal::Answered(calls(&["a", "b"]))), runs(&["a", "b"]));
+    assert_eq!(state.apply(Signal::ended("b".into()), NOW, 0.0), vec![]);
+    assert_eq!(state.apply(Signal::ended("b".into()), NOW, 0.0), vec![], "a repeated end is nothing");
+    assert_eq!(state.apply(Signal::ended("a".into()), NOW, 0.0), vec![Action::Finish, Action::Look]);
     assert_eq!(state, State::Looking);
 }
 
@@ -229,9 +254,9 @@ fn retries_back_off_and_end() {
     let spent = View { out_of_budget: true, ..view(1, Some(retried.clone())) };
     let wait = Wait { reason: Reason::Budget, until: Some(Timestamp(BUDGET_WAIT_MS)) };
     for (view, want) in
-        [(view(1, Some(retried)), Action::Call { failed: 1 }), (spent, Action::Park(ParkReason::Wait(wait)))]
+        [(view(1, Some(retried)), model_step(1)), (spent, vec![Action::Park(ParkReason::Wait(wait))])]
     {
-        assert_eq!(state.clone().apply(Signal::Looked(view), NOW, 0.0), vec![want]);
+        assert_eq!(driven(&mut state.clone(), Signal::Looked(view)), want);
     }
     for (failed, wait) in [(1, 4_000), (2, 8_000), (3, 16_000), (4, 30_000)] {
         let mut state = State::Calling { failed };
@@ -268,35 +293,38 @@ fn a_turn_waits_a_week_for_its_budget_and_then_ends() {
     let failed = LastStep { failed: Some(Outcome::Failed), ..step(1) };
     let over = [Action::Park(ParkReason::Idle(Outcome::Failed))];
     assert_eq!(at(end.0, view(1, Some(failed))), over, "the error ends the turn");
-    let raised = State::Looking.apply(Signal::Looked(goes_on()), end, 0.0);
-    assert_eq!(raised, [Action::Call { failed: 0 }], "a raised budget lets it go on");
+    assert_eq!(decided(goes_on()), model_step(0), "a raised budget lets it go on");
 }
 
 #[test]
 fn what_waits_for_others_is_parked_once_nothing_runs() {
     let wait = |reason| Wait { reason, until: None };
     let mut state = State::default();
-    let open = ["a", "b", "c"].map(str::to_owned).to_vec();
-    let step = LastStep { closed: false, open: open.clone(), ..step(1) };
-    assert_eq!(state.apply(Signal::Looked(view(1, Some(step))), NOW, 0.0), vec![Action::Run(open)]);
-    let waits = vec![("a".into(), wait(Reason::Children)), ("c".into(), wait(Reason::Permission))];
-    assert_eq!(state.apply(Signal::CallsWait(waits), NOW, 0.0), vec![], "b runs");
-    assert_eq!(state.apply(Signal::ToolEnded("a".into()), NOW, 0.0), vec![], "a child that ends meanwhile");
+    let step = LastStep { closed: false, open: calls(&["a", "b", "c"]), ..step(1) };
+    assert_eq!(driven(&mut state, Signal::Looked(view(1, Some(step)))), runs(&["a", "b", "c"]));
+    let waits = [("a", Reason::Children), ("c", Reason::Permission)];
+    let waits = waits.map(|(call, reason)| (call.to_owned(), CallState::Waits(wait(reason))));
+    assert_eq!(state.apply(Signal::Calls(waits.to_vec()), NOW, 0.0), vec![], "b runs");
+    assert_eq!(state.apply(Signal::ended("a".into()), NOW, 0.0), vec![], "a child that ends meanwhile");
     let parks = Action::Park(ParkReason::Wait(wait(Reason::Permission)));
-    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![parks]);
+    assert_eq!(state.apply(Signal::ended("b".into()), NOW, 0.0), vec![parks]);
     assert_eq!(state.apply(Signal::NewInput, NOW, 0.0), vec![Action::Look], "an answer came first");
 }
 
 #[test]
 fn a_call_that_a_person_allowed_while_another_runs_is_not_waited_for_any_more() {
     let mut state = State::Calling { failed: 0 };
-    state.apply(Signal::Answered(vec!["a".into(), "b".into()]), NOW, 0.0);
+    driven(&mut state, Signal::Answered(calls(&["a", "b"])));
     let wait = Wait { reason: Reason::Permission, until: None };
-    assert_eq!(state.apply(Signal::CallsWait(vec![("a".into(), wait)]), NOW, 0.0), vec![]);
-    assert_eq!(state.apply(Signal::CallStarted("a".into()), NOW, 0.0), vec![]);
-    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![], "a runs");
-    let finished = state.apply(Signal::ToolEnded("a".into()), NOW, 0.0);
-    assert_eq!(finished, vec![Action::Finish, Action::Look]);
+    let mut change = |calls: &[(&str, CallState)]| {
+        let calls = calls.iter().map(|(call, now)| ((*call).to_owned(), *now)).collect();
+        state.apply(Signal::Calls(calls), NOW, 0.0)
+    };
+    assert_eq!(change(&[("a", CallState::Waits(wait))]), vec![]);
+    assert_eq!(change(&[("a", CallState::Runs)]), vec![]);
+    assert_eq!(change(&[("b", CallState::Ended)]), vec![], "a runs");
+    assert_eq!(change(&[("a", CallState::Waits(wait)), ("a", CallState::Runs)]), vec![], "in one signal");
+    assert_eq!(change(&[("a", CallState::Ended)]), vec![Action::Finish, Action::Look]);
 }
 
 #[test]
@@ -314,9 +342,9 @@ fn the_provider_says_how_long_to_wait_and_whether_at_all() {
 #[test]
 fn an_abort_stops_first_and_closes_then() {
     let acting = State::Acting { open: BTreeSet::from(["c".into()]), waiting: BTreeMap::new() };
-    for mut state in [State::Preparing, State::Calling { failed: 0 }, State::BackingOff, acting] {
+    for mut state in [State::Calling { failed: 0 }, State::BackingOff, acting] {
         assert_eq!(state.apply(Signal::Abort, NOW, 0.0), vec![Action::Stop(Stop::Abort)]);
-        assert_eq!(state.apply(Signal::ToolEnded("c".into()), NOW, 0.0), vec![], "too late");
+        assert_eq!(state.apply(Signal::ended("c".into()), NOW, 0.0), vec![], "too late");
         assert_eq!(
             state.apply(Signal::Stopped, NOW, 0.0),
             vec![Action::Close(Error::aborted()), Action::Look]
@@ -330,10 +358,7 @@ fn a_prompt_that_arrives_at_the_end_is_answered() {
     let mut state = State::Looking;
     state.apply(Signal::Looked(view(1, Some(step(1)))), NOW, 0.0);
     assert_eq!(state.apply(Signal::NewInput, NOW, 0.0), vec![Action::Look]);
-    assert_eq!(
-        state.apply(Signal::Looked(view(2, Some(step(1)))), NOW, 0.0),
-        vec![Action::Call { failed: 0 }]
-    );
+    assert_eq!(driven(&mut state, Signal::Looked(view(2, Some(step(1))))), model_step(0));
 }
 
 #[test]
@@ -341,6 +366,10 @@ fn an_ended_turn_does_nothing_more() {
     for signal in [Signal::Looked(view(1, None)), Signal::Abort, Signal::Drain, Signal::NewInput] {
         assert_eq!(State::Ended.apply(signal.clone(), NOW, 0.0), vec![], "{signal:?}");
     }
+}
+
+fn any_need() -> impl Strategy<Value = Need> {
+    prop::sample::select(vec![Need::Lease, Need::PromptFiles, Need::Guidance, Need::Commands, Need::Snapshot])
 }
 
 fn any_signal() -> impl Strategy<Value = Signal> {
@@ -351,16 +380,18 @@ fn any_signal() -> impl Strategy<Value = Signal> {
             ..view(newest, Some(LastStep { answered, closed, continues, ..step(1) }))
         },
     );
+    let any_state = prop::sample::select(vec![
+        CallState::Runs,
+        CallState::Waits(Wait { reason: Reason::Children, until: None }),
+        CallState::Ended,
+    ]);
     prop_oneof![
         any_view.prop_map(Signal::Looked),
+        any_need().prop_map(Signal::Ready),
         prop::collection::vec("[a-c]", 0..3).prop_map(Signal::Answered),
         (any::<bool>(), prop::option::of(0u64..10_000_000)).prop_map(|(r, ms)| failure(r, ms)),
-        "[a-c]".prop_map(Signal::ToolEnded),
-        "[a-c]".prop_map(Signal::CallStarted),
-        "[a-c]"
-            .prop_map(|call| Signal::CallsWait(vec![(call, Wait { reason: Reason::Children, until: None })])),
+        prop::collection::vec(("[a-c]", any_state), 1..4).prop_map(Signal::Calls),
         prop::sample::select(vec![
-            Signal::Prepared,
             Signal::PauseEnded,
             Signal::Doubted(None),
             Signal::Doubted(Some(Wait { reason: Reason::Permission, until: None })),
@@ -372,6 +403,29 @@ fn any_signal() -> impl Strategy<Value = Signal> {
             Signal::Broken(Error::new("UnknownError", "gone"))
         ]),
     ]
+}
+
+/// A stored state in which a turn needs something before it goes on, and what follows then.
+fn needy() -> Vec<(View, Vec<Action>)> {
+    let left = LastStep { closed: false, open: calls(&["a", "b"]), ..step(1) };
+    let due = |due| View { due, ..view(1, None) };
+    vec![
+        (view(1, None), model_step(0)),
+        (due(Due::Summary), vec![Action::Summarize { failed: 0 }]),
+        (due(Due::Preparation), vec![Action::Prepare, Action::Look]),
+        (view(1, Some(left)), runs(&["a", "b"])),
+    ]
+}
+
+/// Brings a turn into one of its waits: `depth` things that it needs have come.
+fn waiting(view: &View, depth: usize) -> Option<State> {
+    let mut state = State::default();
+    state.apply(Signal::Looked(view.clone()), NOW, 0.0);
+    for _ in 0..depth {
+        let need = state.missing()?;
+        state.apply(Signal::Ready(need), NOW, 0.0);
+    }
+    state.missing().map(|_| state)
 }
 
 proptest! {
@@ -387,7 +441,78 @@ proptest! {
             prop_assert!(state == before || !actions.is_empty() || state == State::Ended
                 || matches!((&before, &state), (State::Acting { .. }, State::Acting { .. })),
                 "{before:?} became {state:?} with nothing to do");
+            let fetches = matches!(actions.last(), Some(Action::Fetch(need, _)) if state.missing() == Some(*need));
+            prop_assert!(state == before || state.missing().is_some() == fetches, "{state:?} waits for what nobody gets");
             ended |= state == State::Ended;
         }
+    }
+
+    /// An abort, a drain or a failure ends each wait at once, and what comes late changes nothing.
+    #[test]
+    fn each_wait_ends_at_once_when_the_turn_is_stopped(at in 0usize..4, depth in 0usize..5, late in any_need()) {
+        let (view, _) = needy().swap_remove(at);
+        let Some(waits) = waiting(&view, depth) else { return Ok(()) };
+        let error = Error::new("UnknownError", "gone");
+        for (signal, stop, follows) in [
+            (Signal::Abort, Stop::Abort, vec![Action::Close(Error::aborted()), Action::Look]),
+            (Signal::Broken(error.clone()), Stop::Broken(error.clone()), vec![Action::Close(error), Action::Look]),
+            (Signal::Drain, Stop::HandOver, vec![Action::HandOver]),
+        ] {
+            let mut state = waits.clone();
+            prop_assert_eq!(state.apply(signal, NOW, 0.0), vec![Action::Stop(stop)]);
+            prop_assert_eq!(state.apply(Signal::Ready(late), NOW, 0.0), vec![]);
+            prop_assert_eq!(state.apply(Signal::Stopped, NOW, 0.0), follows);
+            prop_assert_eq!(state.apply(Signal::Ready(late), NOW, 0.0), vec![]);
+        }
+    }
+
+    /// Prompts and answers that arrive during a wait, and what other waits have got, change nothing: the turn reads them at its next look.
+    #[test]
+    fn what_arrives_during_a_wait_is_read_after_it(
+        at in 0usize..4,
+        depth in 0usize..5,
+        noise in prop::collection::vec(any_signal(), 0..10),
+    ) {
+        let (view, want) = needy().swap_remove(at);
+        let Some(mut state) = waiting(&view, depth) else { return Ok(()) };
+        for signal in noise {
+            let ends = match &signal {
+                Signal::Abort | Signal::Drain | Signal::Broken(_) | Signal::Failed(_) => true,
+                Signal::Ready(need) => state.missing() == Some(*need),
+                Signal::Looked(_) | Signal::Answered(_) | Signal::PauseEnded | Signal::Calls(_) | Signal::Doubted(_)
+                | Signal::Stopped | Signal::Parked | Signal::NewInput => false,
+            };
+            if !ends {
+                let before = state.clone();
+                prop_assert_eq!(state.apply(signal, NOW, 0.0), vec![]);
+                prop_assert_eq!(&state, &before);
+            }
+        }
+        let need = state.missing();
+        let actions = need.map(|need| driven(&mut state, Signal::Ready(need))).unwrap_or_default();
+        prop_assert!(want.ends_with(&actions), "{actions:?} is no end of {want:?}");
+        prop_assert_eq!(actions.last(), want.last());
+    }
+
+    /// Whoever takes over a turn that waits, decides as its first worker did: nothing of a wait is lost, because nothing of it is stored.
+    #[test]
+    fn a_worker_that_takes_over_a_wait_does_the_same(at in 0usize..4, depth in 0usize..5) {
+        let (view, want) = needy().swap_remove(at);
+        let Some(first) = waiting(&view, depth) else { return Ok(()) };
+        drop(first);
+        // A step that has begun is begun again: it has no answer.
+        let begun = LastStep { answered: false, closed: false, ..step(1) };
+        let last = if view.due == Due::Nothing && view.last.is_none() && depth >= 2 { Some(begun) } else { view.last.clone() };
+        prop_assert_eq!(decided(View { last, ..view }), want);
+    }
+}
+
+#[test]
+fn a_prompt_that_no_model_can_answer_ends_while_it_waits() {
+    let (view, _) = needy().swap_remove(0);
+    for depth in 0..4 {
+        let Some(mut state) = waiting(&view, depth) else { continue };
+        let actions = state.apply(failure(false, None), NOW, 0.0);
+        assert!(matches!(&actions[..], [Action::Close(_), Action::Look]), "{depth}: {actions:?}");
     }
 }

@@ -2,14 +2,12 @@
 
 use super::models::Models;
 use crate::{
+    calls::intents::AnswerTerms,
     conversation::structured::Structured,
     lower::{request, step_context::StepContext},
-    model::{
-        call::{AnswerTerms, Attempt},
-        gate::CallPlan,
-    },
+    model::{call::Attempt, gate::CallPlan},
     repository::guidance::Guidance,
-    turn::{opening::BegunStep, session::Session},
+    turn::session::Session,
 };
 use domain::{
     conversation::message::{Assistant, User},
@@ -19,11 +17,18 @@ use domain::{
 use llm::request::{Message, Request};
 use store::session::tree::ledger::Purpose;
 
+/// A step that has begun, with the prompt that it answers.
+pub(in crate::turn) struct BegunStep {
+    pub(in crate::turn) user: User,
+    pub(in crate::turn) message: Assistant,
+}
+
 /// The model call of a step, ready to be sent.
 pub(in crate::turn) struct StepCall {
     pub(in crate::turn) plan: CallPlan,
     pub(in crate::turn) message: Assistant,
     pub(in crate::turn) terms: AnswerTerms,
+    pub(in crate::turn) attempt: Attempt,
     /// The prompt with the agent and the model that answer it.
     pub(in crate::turn) user: User,
 }
@@ -67,10 +72,10 @@ pub(in crate::turn) fn plan(
         ..begun.message
     };
     let attempt = attempt(session, &request, structured.is_some());
-    let (tenant, session) = (session.identity.tenant, session.record.session().clone());
+    let session = session.record.session().clone();
     let plan = CallPlan { provider, model, request, session, purpose: Purpose::Step };
-    let terms = AnswerTerms { tenant, permissions, structured, offered, attempt };
-    Ok(StepCall { plan, message, terms, user })
+    let terms = AnswerTerms { permissions, structured, offered };
+    Ok(StepCall { plan, message, terms, attempt, user })
 }
 
 /// What decides whether the attempt is repeated if it fails.

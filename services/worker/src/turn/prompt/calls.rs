@@ -58,6 +58,5 @@ pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
 
 /// Whether a person must not run a shell command. The person who runs it thereby satisfies a rule that asks.
 pub(in crate::turn) async fn is_shell_denied(session: &Session, input: &Value) -> bool {
-    let verdict = session.permissions.judge(session.step_agent(), session.converter(), Tool::Bash, input);
-    verdict.await == Verdict::Deny
+    session.judge().verdict(Tool::Bash, input).await == Verdict::Deny
 }

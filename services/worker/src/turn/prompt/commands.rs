@@ -23,7 +23,7 @@ use domain::{
     limits,
     policy::agent::{Agent, Mode},
     text::without_nul,
-    turn::signal::Signal,
+    turn::{signal::Signal, work::Need},
 };
 use std::sync::Arc;
 use store::log::record::Progress;
@@ -101,7 +101,7 @@ pub(in crate::turn) async fn store_expansions(
     };
     let events = expansions.into_iter().flat_map(|expansion| prompt_events(session, expansion)).collect();
     session.write(events, Progress::None).await?;
-    Ok(Signal::Prepared)
+    Ok(Signal::Ready(Need::Commands))
 }
 
 /// The signal for a turn whose prompt cannot be prepared.

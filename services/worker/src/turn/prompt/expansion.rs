@@ -3,7 +3,7 @@
 // Continues in `domain::conversation::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
 
 use crate::{
-    calls::{permissions::Permissions, run::SilentCalls},
+    calls::{judge::Judge, permissions::Permissions, run::SilentCalls},
     conversation::entries::CommandPrompt,
     process::{deps::Deps, sandbox::Identity},
     repository::{guidance::Guidance, workspace::Workspace},
@@ -155,9 +155,9 @@ async fn piece_text(
     };
     // A rule may name arguments, and arguments must not hide a command of the template.
     for command in [&shell.command, &shell.shown] {
-        let (converter, input) =
-            (means.deps.converter.of(means.identity.tenant), json!({"command": command}));
-        if means.permissions.judge(agent, converter, Tool::Bash, &input).await == Verdict::Deny {
+        let converter = means.deps.converter.of(means.identity.tenant);
+        let judge = Judge { permissions: &means.permissions, agent, converter };
+        if judge.verdict(Tool::Bash, &json!({"command": command})).await == Verdict::Deny {
             return Ok(format!("(`{}` was not run: a rule denies it)", shell.shown));
         }
     }

@@ -24,7 +24,7 @@ use domain::{
     event::Event,
     limits,
     text::{percent_decode, without_nul},
-    turn::signal::Signal,
+    turn::{signal::Signal, work::Need},
 };
 use rpc::v1::{self, FileKind};
 use std::sync::Arc;
@@ -37,14 +37,11 @@ const FILE: &str = "file";
 /// Files of prompts that are being read.
 #[derive(Default)]
 pub(in crate::turn) struct PromptFiles {
-    reading: Option<Reading>,
+    reading: Option<AbortOnDropHandle<FilesRead>>,
 }
 
-struct Reading {
-    /// Attempts at the model call that failed before.
-    failed: u32,
-    task: AbortOnDropHandle<Result<Vec<FileContent>, ToolError>>,
-}
+/// The end of the reading.
+pub(in crate::turn) type FilesRead = Result<Vec<FileContent>, ToolError>;
 
 /// The result of reading a file part.
 pub(in crate::turn) struct FileContent {
@@ -54,16 +51,9 @@ pub(in crate::turn) struct FileContent {
     media: Option<File>,
 }
 
-/// The end of the reading before a model call.
-pub(in crate::turn) struct FilesRead {
-    /// Attempts at the model call that failed before.
-    pub(in crate::turn) failed: u32,
-    pub(in crate::turn) contents: Result<Vec<FileContent>, ToolError>,
-}
-
 impl PromptFiles {
     /// Starts to read the files that prompts name and that are not read yet. False if there are none.
-    pub(in crate::turn) fn read(&mut self, session: &Session, failed: u32) -> bool {
+    pub(in crate::turn) fn read(&mut self, session: &Session) -> bool {
         let unread = unread_files(session.conversation().entries());
         if unread.is_empty() {
             return false;
@@ -71,19 +61,16 @@ impl PromptFiles {
         let (deps, workspace) = (Arc::clone(&session.deps), session.workspace.clone());
         let identity = session.identity.clone();
         let read = async move { read_all(&deps, &workspace, &identity, unread).await };
-        self.reading = Some(Reading { failed, task: tasks::spawn_owned("prompt files", read) });
+        self.reading = Some(tasks::spawn_owned("prompt files", read));
         true
     }
 
     /// Waits until the files are read, if they are being read. Cancel-safe.
     pub(in crate::turn) async fn next(&mut self) -> FilesRead {
         let Some(reading) = &mut self.reading else { return std::future::pending().await };
-        let (failed, read) = (reading.failed, (&mut reading.task).await);
+        let read = reading.await;
         self.reading = None;
-        let broken = |error: tokio::task::JoinError| {
-            Err(ToolError::Broken(Error::new("UnknownError", error.to_string())))
-        };
-        FilesRead { failed, contents: read.unwrap_or_else(broken) }
+        read.unwrap_or_else(|error| Err(ToolError::Broken(Error::new("UnknownError", error.to_string()))))
     }
 
     /// Ends the reading: the step is being stopped.
@@ -92,14 +79,14 @@ impl PromptFiles {
     }
 }
 
-/// Stores the results. Returns a signal if the turn cannot continue.
+/// Stores the results, with which the prompts are ready for a model.
 pub(in crate::turn) async fn store_contents(
     session: &mut Session,
-    contents: Result<Vec<FileContent>, ToolError>,
-) -> Result<Option<Signal>, WriteError> {
+    contents: FilesRead,
+) -> Result<Signal, WriteError> {
     let contents = match contents {
         Ok(contents) => contents,
-        Err(error) => return broken_signal(error).map(Some),
+        Err(error) => return broken_signal(error),
     };
     let mut events = vec![];
     for FileContent { part, texts, media } in contents {
@@ -113,7 +100,7 @@ pub(in crate::turn) async fn store_contents(
         }
     }
     session.write(events, Progress::None).await?;
-    Ok(None)
+    Ok(Signal::Ready(Need::PromptFiles))
 }
 
 /// The file parts of prompts without a text about them.

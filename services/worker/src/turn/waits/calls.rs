@@ -2,7 +2,8 @@
 //! time, so that neither a lost message nor a change of workers matters.
 
 use super::{
-    children,
+    changes::CallChanges,
+    children::{self, Dispatched},
     requests::{close_request, is_plan, request, request_id, wait_for},
     settling::{AnswerEffect, CallWait, Settlement, Settling, apply_always, effect_of, refusal},
 };
@@ -36,9 +37,9 @@ use domain::{
     ids::PartId,
     policy::{
         agent::{Agent, Mode},
-        permission::{OnAsk, Rule, Verdict},
+        permission::{OnAsk, Rule},
     },
-    turn::{call::CallId, outcome::NEEDS_HUMAN, signal::Signal},
+    turn::{call::CallId, outcome::NEEDS_HUMAN},
     wait::Wait,
 };
 use serde_json::{Map, json};
@@ -56,16 +57,19 @@ pub(in crate::turn) struct Waiting {
 /// The result of settling a waiting call.
 enum Settled {
     Waits(Wait),
-    Ended(Signal),
+    Ended,
     Started,
     /// The loop started it, and it now waits for something else.
     Awaits(CallWait),
+    /// The turn cannot continue.
+    Broken(Error),
 }
 
 /// How a call of the loop begins.
 enum Beginning {
     Awaits(CallWait),
-    Ended(Signal),
+    Ended,
+    Broken(Error),
 }
 
 impl Waiting {
@@ -79,35 +83,38 @@ impl Waiting {
         self.calls.insert(call, CallWait::Permission);
     }
 
-    /// Begins a call that the loop itself performs. Beginning it again has no effect. Returns a signal if the call ended at once.
+    /// Begins a call that the loop itself performs. Beginning it again has no effect.
     pub(in crate::turn) async fn begin(
         &mut self,
         session: &mut Session,
         call: LoopCall,
-    ) -> Result<Option<Signal>, WriteError> {
+        changes: &mut CallChanges,
+    ) -> Result<(), WriteError> {
         match begin(session, &call).await? {
             Beginning::Awaits(awaited) => {
                 self.calls.insert(call.call_id, awaited);
-                Ok(None)
             }
-            Beginning::Ended(signal) => Ok(Some(signal)),
+            Beginning::Ended => changes.end(call.call_id),
+            Beginning::Broken(error) => changes.break_turn(error),
         }
+        Ok(())
     }
 
-    /// Checks whether the waits of the calls are over. Returns signals for the turn.
+    /// Checks whether the waits of the calls are over.
     pub(in crate::turn) async fn settle(
         &mut self,
         session: &mut Session,
         tool_calls: &mut ToolCalls,
         is_budget_used_up: bool,
-    ) -> Result<Vec<Signal>, WriteError> {
-        let mut signals = self.settle_once(session, tool_calls, is_budget_used_up).await?;
+        changes: &mut CallChanges,
+    ) -> Result<(), WriteError> {
+        self.settle_once(session, tool_calls, is_budget_used_up, changes).await?;
         // A task that a person just allowed now waits for its child, and the turn must know that.
         if std::mem::take(&mut self.has_new) {
-            signals.extend(self.settle_once(session, tool_calls, is_budget_used_up).await?);
+            self.settle_once(session, tool_calls, is_budget_used_up, changes).await?;
             self.has_new = false;
         }
-        Ok(signals)
+        Ok(())
     }
 
     async fn settle_once(
@@ -115,14 +122,15 @@ impl Waiting {
         session: &mut Session,
         tool_calls: &mut ToolCalls,
         is_budget_used_up: bool,
-    ) -> Result<Vec<Signal>, WriteError> {
+        changes: &mut CallChanges,
+    ) -> Result<(), WriteError> {
         let calls: Vec<(LoopCall, CallWait)> = self
             .calls
             .iter()
             .filter_map(|(call_id, awaited)| Some((LoopCall::find(session, call_id)?, *awaited)))
             .collect();
         if calls.is_empty() {
-            return Ok(vec![]);
+            return Ok(());
         }
         let (tenant, id) = (session.record.tenant(), session.record.session().clone());
         let parts: Vec<&PartId> = calls.iter().map(|(call, _)| &call.part_id).collect();
@@ -133,7 +141,6 @@ impl Waiting {
         let answers = answers.await.map_err(WriteError::Store)?;
         apply_always(&mut session.permissions, &requests);
         let refusal = refusal(&requests);
-        let (mut started, mut signals, mut waits) = (vec![], vec![], vec![]);
         for (call, awaited) in calls {
             // A call before this one may have changed the permissions.
             let settling = Settling {
@@ -146,28 +153,22 @@ impl Waiting {
             let settlement = settling.next(&call, awaited);
             let record = requests.iter().find(|record| record.request.id == request_id(&call));
             let body = record.map(|record| record.request.body.clone());
-            match settle_one(session, tool_calls, &call, body, settlement).await? {
-                Settled::Waits(wait) => waits.push((call.call_id, wait)),
-                Settled::Ended(signal) => {
-                    signals.push(signal);
-                    self.calls.remove(&call.call_id);
-                }
-                Settled::Started => {
-                    self.calls.remove(&call.call_id);
-                    started.push(Signal::CallStarted(call.call_id));
-                }
-                Settled::Awaits(awaited) => {
-                    self.calls.insert(call.call_id, awaited);
-                    self.has_new = true;
-                }
+            let settled = settle_one(session, tool_calls, &call, body, settlement).await?;
+            if let Settled::Awaits(awaited) = settled {
+                self.calls.insert(call.call_id.clone(), awaited);
+                self.has_new = true;
+            } else if !matches!(settled, Settled::Waits(_)) {
+                self.calls.remove(&call.call_id);
+            }
+            match settled {
+                Settled::Waits(wait) => changes.wait(call.call_id, wait),
+                Settled::Ended => changes.end(call.call_id),
+                Settled::Started => changes.start(call.call_id),
+                Settled::Broken(error) => changes.break_turn(error),
+                Settled::Awaits(_) => {}
             }
         }
-        if !waits.is_empty() {
-            signals.push(Signal::CallsWait(waits));
-        }
-        // First: the end of another call must not park a session in which a call runs.
-        started.extend(signals);
-        Ok(started)
+        Ok(())
     }
 }
 
@@ -181,7 +182,7 @@ async fn settle_one(
     let answer = match settlement {
         Settlement::Wait(wait) => return Ok(Settled::Waits(wait)),
         Settlement::EndChild(answer) => {
-            return children::end(session, call, &answer).await.map(Settled::Ended);
+            return children::end(session, call, &answer).await.map(|()| Settled::Ended);
         }
         Settlement::Ask => return ask(session, tool_calls, call).await,
         Settlement::Apply(answer) => answer,
@@ -193,9 +194,9 @@ async fn settle_one(
     };
     match effect_of(&body, is_plan(&call.tool), answer) {
         AnswerEffect::Start => start_allowed(session, tool_calls, call).await,
-        AnswerEffect::End(answer) => call.end(session, answer).await.map(Settled::Ended),
-        AnswerEffect::Reject => call.reject(session).await.map(Settled::Ended),
-        AnswerEffect::Plan(answer) => apply_plan_answer(session, call, answer).await.map(Settled::Ended),
+        AnswerEffect::End(answer) => call.end(session, answer).await.map(|()| Settled::Ended),
+        AnswerEffect::Reject => call.reject(session).await.map(|()| Settled::Ended),
+        AnswerEffect::Plan(answer) => apply_plan_answer(session, call, answer).await.map(|()| Settled::Ended),
     }
 }
 
@@ -209,7 +210,7 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
                 Ok(title) => {
                     let (text, metadata) = (network::answer_text(&title), Map::new());
                     let answer = Ok(TitledText { title, text, metadata });
-                    return call.end(session, answer).await.map(Beginning::Ended);
+                    return call.end(session, answer).await.map(|()| Beginning::Ended);
                 }
                 Err(error) => Err(error),
             }
@@ -217,8 +218,10 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
         Ok(_) if child_of(&call.tool.state).is_some() => Ok(CallWait::Child),
         Ok(_) => match task::read(input, &session.permissions.agents(Mode::Subagent)) {
             Ok(task) => {
-                let ended = children::dispatch(session, call, &task).await?;
-                return Ok(ended.map_or(Beginning::Awaits(CallWait::Child), Beginning::Ended));
+                return Ok(match children::dispatch(session, call, &task).await? {
+                    Dispatched::Runs => Beginning::Awaits(CallWait::Child),
+                    Dispatched::Ended => Beginning::Ended,
+                });
             }
             Err(error) => Err(error),
         },
@@ -226,8 +229,8 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
     };
     match begun {
         Ok(awaited) => Ok(Beginning::Awaits(awaited)),
-        Err(ToolError::Model(text)) => call.end(session, Err(text)).await.map(Beginning::Ended),
-        Err(ToolError::Broken(error)) => Ok(Beginning::Ended(Signal::Broken(error))),
+        Err(ToolError::Model(text)) => call.end(session, Err(text)).await.map(|()| Beginning::Ended),
+        Err(ToolError::Broken(error)) => Ok(Beginning::Broken(error)),
         Err(ToolError::Fenced) => Err(WriteError::Fenced),
     }
 }
@@ -236,15 +239,13 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
 async fn is_allowed(session: &Session, permissions: &Permissions, call: &LoopCall) -> bool {
     let Ok(tool) = registry::find(&call.tool.tool) else { return false };
     let input = call.tool.state.input();
-    permissions.judge(session.step_agent(), session.converter(), tool, input).await == Verdict::Allow
+    session.judge_with(permissions).allows(tool, input).await
 }
 
 /// Whether the agent may read all these files, so that an answer may tell what they have.
 async fn may_read(session: &Session, paths: &[String]) -> bool {
     for path in paths {
-        let input = json!({"filePath": path});
-        let (agent, converter) = (session.step_agent(), session.converter());
-        if session.permissions.judge(agent, converter, Tool::Read, &input).await != Verdict::Allow {
+        if !session.judge().allows(Tool::Read, &json!({"filePath": path})).await {
             return false;
         }
     }
@@ -267,7 +268,7 @@ async fn ask(
     if matches!(request_id(call), Id::Permission(_)) {
         // People are not asked about a call that cannot run.
         if let Err(ToolError::Model(text)) = checked(session, call).await {
-            return call.end(session, Err(text)).await.map(Settled::Ended);
+            return call.end(session, Err(text)).await.map(|()| Settled::Ended);
         }
         let approvals =
             session.deps.store.list_approvals_of(session.record.tenant(), session.record.session());
@@ -284,7 +285,7 @@ async fn ask(
                 match Box::pin(calls.preview(&session.workspace, call.to_run())).await {
                     Preview::Change(change) => metadata.extend(change),
                     Preview::Failure(failure) if may_read(session, &failure.paths).await => {
-                        return call.end(session, Err(failure.answer)).await.map(Settled::Ended);
+                        return call.end(session, Err(failure.answer)).await.map(|()| Settled::Ended);
                     }
                     Preview::Failure(failure) => metadata.extend(failure.written),
                 }
@@ -295,11 +296,11 @@ async fn ask(
         }
         OnAsk::Deny => {
             let text = "This session cannot ask a person. Do the work without this call.";
-            call.end(session, Err(text.to_owned())).await.map(Settled::Ended)
+            call.end(session, Err(text.to_owned())).await.map(|()| Settled::Ended)
         }
         OnAsk::Fail => {
             let text = format!("{} needs a person's answer, and this session asks no person", call.tool.tool);
-            Ok(Settled::Ended(Signal::Broken(Error::coded(NEEDS_HUMAN, text))))
+            Ok(Settled::Broken(Error::coded(NEEDS_HUMAN, text)))
         }
     }
 }
@@ -320,7 +321,7 @@ async fn start_allowed(
     let events = session.tool_event(&call.call_id, state).into_iter().collect();
     session.write(events, Progress::None).await?;
     let Some(call) = LoopCall::find(session, &call.call_id) else {
-        return Ok(Settled::Ended(Signal::ToolEnded(call.call_id.clone())));
+        return Ok(Settled::Ended);
     };
     let is_of_loop = registry::find(&call.tool.tool).is_ok_and(|tool| tool.performer() == Performer::Loop);
     if !is_of_loop {
@@ -330,7 +331,8 @@ async fn start_allowed(
     }
     Ok(match begin(session, &call).await? {
         Beginning::Awaits(awaited) => Settled::Awaits(awaited),
-        Beginning::Ended(signal) => Settled::Ended(signal),
+        Beginning::Ended => Settled::Ended,
+        Beginning::Broken(error) => Settled::Broken(error),
     })
 }
 
@@ -339,7 +341,7 @@ async fn apply_plan_answer(
     session: &mut Session,
     call: &LoopCall,
     answer: PlanAnswer,
-) -> Result<Signal, WriteError> {
+) -> Result<(), WriteError> {
     match answer {
         PlanAnswer::Build => approve_plan(session, call).await,
         PlanAnswer::Stay => call.reject(session).await,
@@ -352,9 +354,8 @@ async fn apply_plan_answer(
 
 /// Ends planning: a synthetic message lets the agent that builds continue. The write that ends the call also stores the message, so
 /// that it exists once, whichever worker takes the answer.
-async fn approve_plan(session: &mut Session, call: &LoopCall) -> Result<Signal, WriteError> {
-    let ended = Signal::ToolEnded(call.call_id.clone());
-    let Some(user) = session.newest_user() else { return Ok(ended) };
+async fn approve_plan(session: &mut Session, call: &LoopCall) -> Result<(), WriteError> {
+    let Some(user) = session.newest_user() else { return Ok(()) };
     let user = User { agent: Agent::Build.as_str().to_owned(), ..session.copy_of(user) };
     let id = user.id.clone();
     let state = ToolState::Completed {
@@ -370,6 +371,5 @@ async fn approve_plan(session: &mut Session, call: &LoopCall) -> Result<Signal, 
     let time = Some(Span { start: now(), end: Some(now()) });
     let text = Text { time, ..Text::synthetic(plan_exit::APPROVED) };
     events.push(session.new_part(&id, Body::Text(text)));
-    session.write(events, Progress::Made).await?;
-    Ok(ended)
+    session.write(events, Progress::Made).await
 }

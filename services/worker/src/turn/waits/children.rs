@@ -7,7 +7,7 @@ use super::{
 use crate::{
     conversation::entries,
     process::{clock::now, store_timeout::with_store_timeout},
-    record::WriteError,
+    record::{Write, WriteError},
     tools::task::Task,
     turn::{
         session::Session,
@@ -24,12 +24,12 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
     session::Outcome,
-    turn::{call::CallId, signal::Signal},
+    turn::call::CallId,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::{
-    log::messages::MessageWithParts,
+    log::{messages::MessageWithParts, record::Progress},
     session::{
         inputs::{Prompt, Reply, VariantChoice},
         mailbox::Kind,
@@ -101,37 +101,48 @@ impl ChildReports {
     }
 }
 
-/// Creates the child of a call, or tells the model why not. Returns a signal if the call ended at once.
-pub(in crate::turn) async fn dispatch(
+/// What became of a call of `task`.
+pub(super) enum Dispatched {
+    /// The child works, or will.
+    Runs,
+    /// The call has an answer: there is no child.
+    Ended,
+}
+
+/// Creates the child of a call, or tells the model why not.
+pub(super) async fn dispatch(
     session: &mut Session,
     call: &LoopCall,
     task: &Task,
-) -> Result<Option<Signal>, WriteError> {
+) -> Result<Dispatched, WriteError> {
     let depth_max = session.subtask_depth_max;
     if u64::try_from(session.profile.depth).is_ok_and(|depth| depth >= depth_max) {
         let text = format!("Generations of subtasks are limited to {depth_max}. Do this yourself.");
-        return call.end(session, Err(text)).await.map(Some);
+        return call.end(session, Err(text)).await.map(|()| Dispatched::Ended);
     }
     let dispatch = if task.resumes.is_some() { Dispatch::Resumed } else { Dispatch::New };
     if dispatch == Dispatch::New
         && let Some(full) = quotas::find_full(&session.deps, session.record.tenant()).await
     {
-        return call.end(session, Err(quotas::refusal(full))).await.map(Some);
+        return call.end(session, Err(quotas::refusal(full))).await.map(|()| Dispatched::Ended);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
-    let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
+    let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else {
+        return Ok(Dispatched::Runs);
+    };
     let own_source = match copies::source_of(session, task).await {
         Ok(source) => source,
         Err(NoCopy::Refused(text)) => {
-            session.record.write_later(vec![Event::WorktreeFailed(text.clone())]);
-            return call.end(session, Err(text)).await.map(Some);
+            let failed = Write::of(vec![Event::WorktreeFailed(text.clone())]);
+            session.record.write(failed.with_progress(Progress::Made).with_next()).await?;
+            return call.end(session, Err(text)).await.map(|()| Dispatched::Ended);
         }
         // The loop reads the abort next.
-        Err(NoCopy::Aborted) => return Ok(None),
+        Err(NoCopy::Aborted) => return Ok(Dispatched::Runs),
     };
     let child =
         NewChild { own_source, ..new_child(session, &Origin { call, message_id, user: &user }, task) };
-    let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(None) };
+    let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(Dispatched::Runs) };
     let mut metadata = Map::new();
     metadata.insert("sessionId".to_owned(), json!(child.prompt.session_id));
     metadata.insert("parentSessionId".to_owned(), json!(session.record.session()));
@@ -144,18 +155,18 @@ pub(in crate::turn) async fn dispatch(
         DispatchOutcome::Dispatched { .. } => {
             let (tenant, class) = (session.record.tenant(), session.profile.class);
             session.deps.wake(tenant, &child.prompt.session_id, class).await;
-            Ok(None)
+            Ok(Dispatched::Runs)
         }
         DispatchOutcome::TooMany => {
             let text = format!(
                 "There are already {} subtasks in this tree of sessions, which is the limit. Do this yourself.",
                 limits::SUBTASKS_PER_TREE_MAX
             );
-            call.end(session, Err(text)).await.map(Some)
+            call.end(session, Err(text)).await.map(|()| Dispatched::Ended)
         }
         DispatchOutcome::NotFree => {
             let text = "None of your finished tasks has this id. Omit task_id for a new task.";
-            call.end(session, Err(text.to_owned())).await.map(Some)
+            call.end(session, Err(text.to_owned())).await.map(|()| Dispatched::Ended)
         }
     }
 }
@@ -236,7 +247,7 @@ pub(in crate::turn) async fn end(
     session: &mut Session,
     call: &LoopCall,
     answer: &ChildAnswer,
-) -> Result<Signal, WriteError> {
+) -> Result<(), WriteError> {
     let mut call = call.clone();
     let mut known_title = String::new();
     let mut metadata = running_metadata(&call.tool.state);

@@ -99,7 +99,7 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
         session.deps.store.list_requests_of(session.record.tenant(), session.record.session(), &parts);
     let requests = with_store_timeout(requests).await.map_err(WriteError::Store)?;
     let request = requests.into_iter().find(|record| record.request.id == call.id);
-    let verdict = session.permissions.repetition_verdict(session.step_agent(), &call.tool.tool);
+    let verdict = session.judge().repetition(&call.tool.tool);
     let decision = match next_action(request.as_ref(), verdict) {
         DoubtAction::Decide(decision) => decision,
         DoubtAction::Wait => {
@@ -113,7 +113,7 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
                 session.deps.store.list_approvals_of(session.record.tenant(), session.record.session());
             let approvals = with_store_timeout(approvals).await.map_err(WriteError::Store)?;
             let permissions = session.permissions.with(&approvals);
-            if permissions.repetition_verdict(session.step_agent(), &call.tool.tool) == Verdict::Allow {
+            if session.judge_with(&permissions).repetition(&call.tool.tool) == Verdict::Allow {
                 Decision::Allow
             } else {
                 match session.profile.on_ask {

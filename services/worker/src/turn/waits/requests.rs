@@ -1,7 +1,6 @@
 //! The requests to people about calls.
 
 use crate::{
-    calls::uses::Subject,
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::{
@@ -50,10 +49,7 @@ pub(super) async fn request(session: &Session, call: &LoopCall) -> Request {
         (Id::Question(_), Ok(questions)) => RequestBody::Question { questions },
         (Id::Question(_) | Id::Permission(_), Ok(_) | Err(_)) => {
             let used = match registry::find(&call.tool.tool) {
-                Ok(tool) => {
-                    let subject = Subject::of(session.converter(), tool, input).await;
-                    session.permissions.use_to_ask(session.step_agent(), &subject)
-                }
+                Ok(tool) => session.judge().use_to_ask(tool, input).await,
                 Err(_) => None,
             };
             let (permission, patterns, always) = match used {

@@ -5,7 +5,7 @@ use crate::process::{
     sandbox::{Identity, is_stale},
 };
 use bus::feed::{Notice, Subject};
-use domain::{event::WORKSPACE_PROGRESS, ids::EventId};
+use domain::{event::WORKSPACE_PROGRESS, ids::EventId, opening::Stage};
 use rpc::v1;
 use serde_json::{json, value::to_raw_value};
 use std::{
@@ -21,42 +21,6 @@ const NOTICE_DELAY: Duration = Duration::from_secs(2);
 /// Time between two notices, and longest wait for the sandbox machine to say how far it is.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What an opening does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OpeningStage {
-    /// The machine clones the repository.
-    Clone,
-    /// The machine brings the objects of Git LFS.
-    Lfs,
-    /// The machine clones the submodules.
-    Submodules,
-    /// Layers of the image come to the machine.
-    Image,
-    /// The script of the setup runs.
-    Setup,
-    /// The script of the install runs.
-    Install,
-    /// The checkout becomes the workspace.
-    Files,
-    /// It is over.
-    Ready,
-}
-
-impl OpeningStage {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Clone => "clone",
-            Self::Lfs => "lfs",
-            Self::Submodules => "submodules",
-            Self::Image => "image",
-            Self::Setup => "setup",
-            Self::Install => "install",
-            Self::Files => "files",
-            Self::Ready => "ready",
-        }
-    }
-}
-
 /// How much of a stage is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Amount {
@@ -69,7 +33,7 @@ struct Amount {
 /// How far an opening is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progress {
-    stage: OpeningStage,
+    stage: Stage,
     /// `None`: not known.
     amount: Option<Amount>,
 }
@@ -80,13 +44,13 @@ pub(super) struct OpeningProgress(Arc<Mutex<Progress>>);
 
 impl Default for OpeningProgress {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Progress { stage: OpeningStage::Files, amount: None })))
+        Self(Arc::new(Mutex::new(Progress { stage: Stage::Files, amount: None })))
     }
 }
 
 impl OpeningProgress {
     /// Enters a stage.
-    pub(super) fn enter(&self, stage: OpeningStage) {
+    pub(super) fn enter(&self, stage: Stage) {
         self.change(|progress| *progress = Progress { stage, amount: None });
     }
 
@@ -118,14 +82,14 @@ impl OpeningProgress {
     ) -> Result<T, Status> {
         let begun_at = Instant::now();
         // An earlier attempt may have ended in another stage.
-        self.enter(OpeningStage::Files);
+        self.enter(Stage::Files);
         let mut work = pin!(work);
         tokio::select! {
             biased;
             opened = &mut work => {
                 let elapsed = begun_at.elapsed();
                 if elapsed >= NOTICE_DELAY && !opened.as_ref().is_err_and(is_stale) {
-                    let ready = Progress { stage: OpeningStage::Ready, amount: None };
+                    let ready = Progress { stage: Stage::Ready, amount: None };
                     send_notice(deps, identity, ready, elapsed);
                 }
                 opened
@@ -169,9 +133,9 @@ fn with_answer(known: Progress, answer: Result<v1::GetOpeningResponse, Status>) 
 /// What the machine brings; `None`: nothing.
 fn of_machine(response: v1::GetOpeningResponse) -> Option<Progress> {
     let stage = match response.step() {
-        v1::OpeningStep::Clone => OpeningStage::Clone,
-        v1::OpeningStep::Lfs => OpeningStage::Lfs,
-        v1::OpeningStep::Submodules => OpeningStage::Submodules,
+        v1::OpeningStep::Clone => Stage::Clone,
+        v1::OpeningStep::Lfs => Stage::Lfs,
+        v1::OpeningStep::Submodules => Stage::Submodules,
         v1::OpeningStep::Unspecified => return None,
     };
     let total = Some(response.total_bytes).filter(|bytes| *bytes > 0);
@@ -209,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_machine_knows_more_and_a_stale_loop_knows_nothing() {
-        let known = Progress { stage: OpeningStage::Install, amount: None };
+        let known = Progress { stage: Stage::Install, amount: None };
         let response = |step: v1::OpeningStep, total_bytes| v1::GetOpeningResponse {
             step: step.into(),
             done_bytes: 3,
@@ -219,9 +183,9 @@ mod tests {
             |stage, total| Some(Progress { stage, amount: Some(Amount { done: 3, total, unit: "bytes" }) });
         let refusal = |code: &'static str| rpc::status::precondition(code, "refused");
         for (answer, want) in [
-            (Ok(response(v1::OpeningStep::Clone, 0)), bytes(OpeningStage::Clone, None)),
-            (Ok(response(v1::OpeningStep::Lfs, 9)), bytes(OpeningStage::Lfs, Some(9))),
-            (Ok(response(v1::OpeningStep::Submodules, 0)), bytes(OpeningStage::Submodules, None)),
+            (Ok(response(v1::OpeningStep::Clone, 0)), bytes(Stage::Clone, None)),
+            (Ok(response(v1::OpeningStep::Lfs, 9)), bytes(Stage::Lfs, Some(9))),
+            (Ok(response(v1::OpeningStep::Submodules, 0)), bytes(Stage::Submodules, None)),
             (Ok(response(v1::OpeningStep::Unspecified, 0)), Some(known)),
             (Err(Status::unimplemented("an earlier version")), Some(known)),
             (Err(refusal("tenant_closed")), Some(known)),

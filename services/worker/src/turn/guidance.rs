@@ -1,5 +1,4 @@
-//! The beginning of a turn: a separate task opens the workspace and reads the guidance of the repository. Actions that need the
-//! guidance wait here; an abort or a drain does not.
+//! The guidance of a turn: a separate task opens the workspace and reads the guidance of the repository.
 
 use super::session::Session;
 use crate::repository::{
@@ -9,41 +8,24 @@ use crate::repository::{
 use chassis::tasks;
 use domain::{
     conversation::{
-        message::{Assistant, Message, User},
+        message::{Message, User},
         part::{Body, NO_REPLY, Text},
     },
     event::Event,
     ids::MessageId,
-    turn::call::CallId,
 };
 use settings::Settings;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-/// A step that has begun, whose model call waits for the guidance.
-pub(super) struct BegunStep {
-    pub(super) user: User,
-    pub(super) message: Assistant,
-}
-
-/// An action that waits for the guidance of a turn.
-pub(super) enum Delayed {
-    Call(Box<BegunStep>),
-    /// The commands of the prompt.
-    Preparation,
-    /// Tool calls that an earlier worker may have begun.
-    Run(Vec<CallId>),
-}
-
 /// The guidance of the turn, and the task that reads it.
-pub(super) struct Opening {
+pub(super) struct TurnGuidance {
     above: SettingsAbove,
     guidance: Arc<Guidance>,
     /// The prompt for which the guidance was read.
     read_for: Option<MessageId>,
     reading: Option<AbortOnDropHandle<(MessageId, Result<Guidance, GuidanceError>)>>,
-    delayed: Option<Delayed>,
 }
 
 /// The state of a turn's guidance.
@@ -55,9 +37,9 @@ enum Need {
     Read,
 }
 
-impl Opening {
+impl TurnGuidance {
     pub(super) fn new(above: SettingsAbove) -> Self {
-        Self { above, guidance: Arc::default(), read_for: None, reading: None, delayed: None }
+        Self { above, guidance: Arc::default(), read_for: None, reading: None }
     }
 
     /// The guidance for this turn.
@@ -105,11 +87,11 @@ impl Opening {
         }
     }
 
-    /// Returns `delayed` if this turn's guidance is known. Otherwise keeps it and starts reading the guidance.
-    pub(super) fn when_guided(&mut self, session: &Session, delayed: Delayed) -> Option<Delayed> {
-        let Some(user) = session.newest_user() else { return Some(delayed) };
+    /// Starts to read the guidance of this turn, unless it is known. Whether it is being read.
+    pub(super) fn read(&mut self, session: &Session) -> bool {
+        let Some(user) = session.newest_user() else { return false };
         match self.need(Some(&user.id), session.may_have_files()) {
-            Need::Nothing => return Some(delayed),
+            Need::Nothing => return false,
             Need::Wait => {}
             Need::Read => {
                 let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
@@ -120,8 +102,7 @@ impl Opening {
                 }));
             }
         }
-        self.delayed = Some(delayed);
-        None
+        true
     }
 
     /// Waits until the guidance is read, if it is being read. Cancel-safe.
@@ -134,16 +115,6 @@ impl Opening {
         self.guidance = Arc::new(guidance?);
         self.read_for = Some(prompt);
         Ok(())
-    }
-
-    /// Takes the actions that waited for the guidance.
-    pub(super) fn take_delayed(&mut self) -> Option<Delayed> {
-        self.delayed.take()
-    }
-
-    /// Drops the waiting action, because the step is being stopped.
-    pub(super) fn stop(&mut self) {
-        self.delayed = None;
     }
 }
 
@@ -171,10 +142,10 @@ mod tests {
             ("an empty workspace", None, false, Some(&first), false, Need::Nothing),
             ("no prompt", None, false, None, true, Need::Nothing),
         ] {
-            let mut opening = Opening::new(SettingsAbove::of(&[], &[]).unwrap());
-            opening.read_for = read_for.cloned();
-            opening.reading = is_reading.then(reading);
-            assert_eq!(opening.need(prompt, may_have_files), want, "{what}");
+            let mut guidance = TurnGuidance::new(SettingsAbove::of(&[], &[]).unwrap());
+            guidance.read_for = read_for.cloned();
+            guidance.reading = is_reading.then(reading);
+            assert_eq!(guidance.need(prompt, may_have_files), want, "{what}");
         }
     }
 }
