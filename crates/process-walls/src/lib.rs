@@ -15,6 +15,34 @@ use std::{collections::BTreeMap, fs};
 /// The kernel ends this process first when the machine runs out of memory.
 const OOM_SCORE: &str = "1000";
 
+/// System calls of a program that computes: memory, its descriptors, time, randomness for hash tables, its own end.
+const COMPUTATION: [i64; 24] = [
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
 /// Parts the process from its parent: it keeps the three descriptors of every program, nobody may trace it, and no program that it starts gets
 /// more rights.
 ///
@@ -44,12 +72,14 @@ pub fn lower_all(limits: &[(Resource, u64)]) -> anyhow::Result<()> {
     limits.iter().try_for_each(|(resource, most)| lower(*resource, *most, *most))
 }
 
-/// Allows these system calls, and signals to the process itself, with which it aborts. Every other call fails with EPERM.
+/// Allows the system calls of a program that computes, these further ones, and signals to the process itself, with which it aborts. Every other
+/// call fails with EPERM.
 ///
 /// # Errors
 /// If the system has no such filter.
-pub fn allow_only(system_calls: &[i64]) -> anyhow::Result<()> {
-    seccompiler::apply_filter(&filter(system_calls).context("compile the filter of system calls")?)
+pub fn allow_only(further: &[i64]) -> anyhow::Result<()> {
+    let system_calls = [&COMPUTATION[..], further].concat();
+    seccompiler::apply_filter(&filter(&system_calls).context("compile the filter of system calls")?)
         .context("load the filter of system calls")
 }
 
