@@ -1,6 +1,6 @@
 //! The settings of the sandbox service.
 
-use crate::isolation::walls::Wall;
+use crate::walls::Wall;
 use chassis::{
     grpc::{Plaintext, internal_port::InternalPort, tokens::Tokens},
     network::{proxy_address::ProxyAddress, proxy_exception::ProxyException},

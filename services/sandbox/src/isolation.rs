@@ -1,5 +1,5 @@
 //! How the service builds a sandbox: `policy` says what a sandbox may use, `facts` what the machine offers, `launch`
-//! starts it, in the kernel of `gvisor` if the operator wants that, `process` owns it until its end, `priority` makes it yield the processors, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
+//! starts it, in the kernel of `gvisor` if the operator wants that, `process` owns it until its end, and `priority` makes it yield the processors. The code that runs
 //! inside a sandbox is the crate `sandbox-init`.
 //!
 //! `root` is what a sandbox sees at `/`, `stage` assembles it, and `unpack` starts the program that unpacks layers.
@@ -18,8 +18,6 @@ pub mod priority;
 pub mod process;
 pub(crate) mod processes;
 pub mod root;
-pub mod selftest;
 mod stage;
-pub(crate) mod terminals;
+pub mod terminals;
 pub mod unpack;
-pub mod walls;

@@ -14,14 +14,21 @@ pub mod disk;
 pub mod error;
 pub mod exec;
 pub mod grpc;
+pub mod helper;
 pub mod image;
 pub mod isolation;
 pub mod layout;
+pub mod mirror;
+pub mod programs;
+pub mod running;
 pub mod sandbox;
+pub mod selftest;
 pub mod session;
-
+pub mod startup;
 pub mod terminal;
+pub mod tree;
 pub mod user_ids;
+pub mod walls;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};
@@ -36,8 +43,7 @@ use isolation::{
     facts::Facts,
     launch::{Directories, Launcher},
     policy::User,
-    priority, processes, selftest,
-    walls::{self, Wall},
+    priority, processes,
 };
 use layout::Layout;
 use nix::{
@@ -52,6 +58,7 @@ use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use user_ids::{UserIds, UserIdsLock};
+use walls::Wall;
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
@@ -94,8 +101,9 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr().context("read the port")?;
-    let sessions = Sessions::load(config, launcher, layout, service.tasks.clone(), service.shutdown.clone())
+    let shared = startup::load(config, launcher, layout, service.tasks.clone(), service.shutdown.clone())
         .context("load the workspaces")?;
+    let sessions = Sessions::load(shared).context("load the deleted tenants")?;
     sessions.shared.disks.start(&service.tasks, service.health.clone(), &service.shutdown);
     let sessions = Arc::new(sessions);
     let (own, shutdown) = (Arc::clone(&sessions), service.shutdown.clone());

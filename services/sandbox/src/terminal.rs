@@ -1,6 +1,6 @@
 //! Terminals: programs that run in a sandbox at a pseudo-terminal, and the people who read and type.
 //!
-//! `pty` is one terminal, `start` starts its program, `attach` sends its output to a reader, and `registry` holds the
+//! `pty` is one terminal, `attach` sends its output to a reader, and `registry` holds the
 //! terminals of one session. All of it is in memory: a terminal ends with its sandbox, and so with this service.
 
 pub mod attach;
@@ -9,4 +9,3 @@ pub mod pty;
 pub mod registry;
 mod scrollback;
 pub mod shares;
-pub mod start;

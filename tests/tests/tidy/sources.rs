@@ -49,7 +49,7 @@ fn modules_have_meaningful_names() {
     let banned = ["mod", "util", "utils", "helper", "helpers", "misc"];
     for file in &files {
         // In the sandbox, a helper is a process that clones, diffs or exports.
-        if file.path == "services/sandbox/src/workspace/helper.rs" {
+        if file.path == "services/sandbox/src/helper.rs" {
             continue;
         }
         if banned.iter().any(|name| file.name() == format!("{name}.rs")) {

@@ -4,8 +4,8 @@ use super::record::{BACKSTOP, Exec, ExecOutcome, OUTPUT, Spec, write_end};
 use crate::{
     error::Error,
     isolation::{cgroup, policy::Limits},
+    running::guard::SandboxGuard,
     sandbox::Event,
-    session::guard::SandboxGuard,
 };
 use rpc::v1::ExecEnd;
 use sandbox_wire::v1::Exit;

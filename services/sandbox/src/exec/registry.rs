@@ -9,8 +9,8 @@ use crate::{
     code::Code,
     error::{Error, blocking},
     layout,
+    running::guard::SandboxGuard,
     sandbox::Command,
-    session::guard::SandboxGuard,
 };
 use chassis::tasks::Tasks;
 use domain::{limits, text};

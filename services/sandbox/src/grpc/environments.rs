@@ -22,7 +22,7 @@ use crate::{
         root::image::{APT_FILE, APT_INSIDE},
     },
     session::{caller::Caller, shared::Shared, state::Session},
-    workspace::{install, open::spec::OpenSpec},
+    workspace::{install_run, open::spec::OpenSpec},
 };
 use domain::ids::TenantId;
 use rpc::v1::{self, build_environment_response::Item};
@@ -80,7 +80,7 @@ pub(super) async fn install(
 ) -> Result<InstallStream, Error> {
     let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
     let spec = spec.ok_or_else(|| invalid("the session has files already; install in a new session"))?;
-    let (name, start) = install::run::start(session, spec, left).await?;
+    let (name, start) = install_run::start(session, spec, left).await?;
     let progress = |item| v1::InstallWorkspaceResponse { progress: Some(item) };
     Ok(Box::pin(stream(&session.shared, &name, start).map(move |item| item.map(progress))))
 }

@@ -7,9 +7,9 @@ use crate::{
     exec::{
         attach, kill,
         record::{self, Spec},
-        start,
         variables::{NO_TERMINAL, environment},
     },
+    programs::start_script,
     session::{caller::Caller, state::Session},
     workspace::{changes, snapshots::merge},
 };
@@ -69,7 +69,7 @@ pub(super) async fn start(
         }
         // A caller that kills the command need not wait for the start of its sandbox.
         tokio::select! {
-            () = start::run(caller, &sandbox, &meta) => {}
+            () = start_script::run(caller, &sandbox, &meta) => {}
             () = kill::killed(&entered) => {}
         }
         if let Some(failure) = sandbox.start().take_failure() {

@@ -4,10 +4,10 @@ use super::{call::id, open::git_prefixes};
 use crate::{
     error::Error,
     session::{shared::Shared, state::Session},
+    tree::source,
     workspace::{
         close,
         open::fill::{self, MirrorSource},
-        source,
     },
 };
 use rpc::v1;

@@ -9,10 +9,10 @@ use crate::{
     error::Error,
     image::{layer::EnvironmentName, manifest::Manifest},
     session::{draft::DraftKey, shared::Shared, state::Session},
+    tree::source::{self, LfsOrigins},
     workspace::{
         install::key::{Install, InstallSpec},
         open::{run::upload, spec::OpenSpec},
-        source::{self, LfsOrigins},
     },
 };
 use domain::{

@@ -11,11 +11,11 @@ use crate::{
     error::Error,
     exec::attach,
     session::caller::Caller,
+    tree::meta::DIRECTORY,
     workspace::{
         branch,
         changes::{self, ExportForm},
         close,
-        meta::DIRECTORY,
         open::{ahead, progress, run},
         snapshots::{apply, export, operations},
     },

@@ -8,13 +8,9 @@ use crate::{
     code::Code,
     error::Error,
     exec::variables::environment,
-    terminal::{
-        attach,
-        limits::READER_PIECES_MAX,
-        pty,
-        start::{self, Program},
-    },
-    workspace::meta::DIRECTORY,
+    programs::terminal_start::{self, Program},
+    terminal::{attach, limits::READER_PIECES_MAX, pty},
+    tree::meta::DIRECTORY,
 };
 use domain::limits;
 use rpc::v1::{self, terminal_service_server::TerminalService};
@@ -45,7 +41,7 @@ impl TerminalService for Server {
         call.run(async move {
             let meta = caller.root.workspace().await?;
             let program = program(message, &caller.session.shared.doors.variables(), &meta.env)?;
-            let (terminal, created) = start::run(&caller, program, &meta).await?;
+            let (terminal, created) = terminal_start::run(&caller, program, &meta).await?;
             Ok(v1::CreateTerminalResponse { terminal: Some(terminal.info()), created })
         })
         .await

@@ -103,18 +103,18 @@ impl Namespace {
 
 /// What the kernel of the machine has taken from processes for ever. The programs of gVisor cannot see it themselves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Restrictions {
+pub(crate) struct Restrictions {
     /// 1: no program gives them new rights.
-    pub(super) no_new_privs: u32,
+    pub(crate) no_new_privs: u32,
     /// 2: filters decide about their calls.
-    pub(super) seccomp: u32,
+    pub(crate) seccomp: u32,
     /// How many filters.
-    pub(super) filters: u32,
+    pub(crate) filters: u32,
 }
 
 impl Restrictions {
     /// What all of these processes have lost that are in a namespace of their own. Bubblewrap has another process outside.
-    pub(super) fn of_all_inside(pids: &[i32]) -> Self {
+    pub(crate) fn of_all_inside(pids: &[i32]) -> Self {
         let status = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let own = numbers(&status("self")).len();
         let inside = pids.iter().map(|pid| status(&pid.to_string()));

@@ -8,9 +8,12 @@ use rustix::{
 };
 use std::io;
 
+/// Terminals of a session. Each takes processes of the sandbox and memory of the service; a person uses fewer. Beyond it:
+/// `terminals_too_many`.
+pub const TERMINALS_MAX: usize = 8;
 /// Terminals of one sandbox: those of people, and those that its commands open (`script`, `tmux`, tests of interactive
 /// programs). The kernel's limit for all sandboxes is 3,072. Opening another one fails in the program.
-const MAX: usize = 4 * crate::terminal::limits::TERMINALS_MAX;
+const MAX: usize = 4 * TERMINALS_MAX;
 
 /// Bounds the terminals of a sandbox, which must not run commands yet. `bwrap` is the process that was started for it.
 ///

@@ -1,7 +1,7 @@
 //! The session that a call is about.
 
-use super::{fence::EffectPermit, guard::SandboxGuard, state::Session};
-use crate::error::Error;
+use super::{fence::EffectPermit, state::Session};
+use crate::{error::Error, running::guard::SandboxGuard};
 use std::sync::Arc;
 
 /// The session that a call is about.

@@ -2,7 +2,7 @@
 
 use crate::{
     layout::{Key, Layout},
-    workspace::meta::Meta,
+    tree::meta::Meta,
 };
 use domain::ids::TenantId;
 use std::{

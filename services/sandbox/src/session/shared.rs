@@ -10,11 +10,13 @@ use crate::{
     config::Config,
     disk::watch::DiskWatch,
     error::Error,
+    helper::Helpers,
     image::{arrival::Arrivals, builds::Builds, store::Store},
     isolation::launch::Launcher,
     layout::Layout,
+    mirror::store::Mirrors,
     terminal::shares::Shares,
-    workspace::{empty::EmptyWorkspace, helper::Helpers, mirror::store::Mirrors},
+    tree::empty::EmptyWorkspace,
 };
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;

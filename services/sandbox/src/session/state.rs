@@ -7,25 +7,28 @@
 use super::{
     draft::Draft,
     fence::{EffectPermit, Fence},
-    guard::{GuardCount, SandboxGuard},
     opening::OpeningProgress,
     places::Offer,
     shared::Shared,
-    start::SandboxStart,
 };
 use crate::{
     code::Code,
     disk::workspace::WorkspaceDisk,
     error::Error,
     exec::{kill, record::OUT_INSIDE, registry::Registry},
-    isolation::{launch::Mount, walls::Wall},
+    isolation::launch::Mount,
     layout::{self, Key},
+    running::{
+        guard::{GuardCount, SandboxGuard},
+        start::SandboxStart,
+    },
     sandbox::{Sandbox, SandboxSpec},
     terminal,
-    workspace::{
+    tree::{
+        known::KnownSnapshot,
         meta::{Meta, TREE},
-        snapshots::known::KnownSnapshot,
     },
+    walls::Wall,
 };
 use shares::{Busy, Share};
 use std::{path::PathBuf, sync::Arc, time::Duration};

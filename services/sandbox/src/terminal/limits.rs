@@ -1,8 +1,5 @@
 //! The limits of terminals.
 
-/// Terminals of a session. Each takes processes of the sandbox and memory of the service; a person uses fewer. Beyond it:
-/// `terminals_too_many`.
-pub const TERMINALS_MAX: usize = 8;
 /// Terminals of a tenant on one machine: eight sessions full of them. The kernel's number for all (`kernel.pty.max` without
 /// `kernel.pty.reserve`: 3,072) is that of 48 such tenants. Beyond it: `terminals_too_many`.
 pub const TERMINALS_TENANT_MAX: usize = 64;

@@ -5,8 +5,8 @@ use super::{scrollback::Scrollback, shares::Share};
 use crate::{
     code::Code,
     error::Error,
+    running::guard::SandboxGuard,
     sandbox::{Event, Sandbox},
-    session::guard::SandboxGuard,
 };
 use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use rpc::v1::{self, TerminalSize};
@@ -38,7 +38,7 @@ pub(super) struct State {
 
 impl Terminal {
     /// A terminal whose program has just been started.
-    pub(super) fn new(sandbox: Arc<Sandbox>, number: u64, info: v1::Terminal) -> Self {
+    pub(crate) fn new(sandbox: Arc<Sandbox>, number: u64, info: v1::Terminal) -> Self {
         let state = watch::Sender::new(State { info, scrollback: Scrollback::default() });
         Self { sandbox, number, state }
     }
@@ -49,18 +49,18 @@ impl Terminal {
     }
 
     /// Shows lines of ours before the output of the program.
-    pub(super) fn print(&self, lines: &str) {
+    pub(crate) fn print(&self, lines: &str) {
         let lines = lines.replace('\n', "\r\n");
         self.state.send_modify(|state| state.scrollback.append(lines.as_bytes()));
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.state.borrow().info.exit_code.is_some()
     }
 
     /// Keeps the output of the program until it ends. The guard keeps the sandbox from ending, and the share counts the
     /// terminal for its tenant.
-    pub(super) async fn record(
+    pub(crate) async fn record(
         self: Arc<Self>,
         sandbox: SandboxGuard,
         share: Share,

@@ -13,7 +13,7 @@ pub struct Registry(Mutex<Vec<Arc<Terminal>>>);
 
 impl Registry {
     /// Gives the terminals for as long as one is started.
-    pub(super) async fn lock(&self) -> MutexGuard<'_, Vec<Arc<Terminal>>> {
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, Vec<Arc<Terminal>>> {
         self.0.lock().await
     }
 
@@ -61,7 +61,7 @@ impl Registry {
 }
 
 /// Finds a terminal among `terminals`.
-pub(super) fn find(terminals: &[Arc<Terminal>], id: &str) -> Option<Arc<Terminal>> {
+pub(crate) fn find(terminals: &[Arc<Terminal>], id: &str) -> Option<Arc<Terminal>> {
     terminals.iter().find(|terminal| terminal.state.borrow().info.id == id).cloned()
 }
 

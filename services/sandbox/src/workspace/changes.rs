@@ -3,18 +3,17 @@
 
 mod left_out;
 
-use super::{
-    helper::{self, refused},
-    large,
-    meta::{Meta, TREE},
-    scratch::Scratch,
-    snapshots::track::{DIRECTORY, EXCLUDED, INSIDE},
-};
+use super::{large, scratch::Scratch};
 use crate::{
     code::Code,
     error::Error,
+    helper::{self, refused},
     isolation::launch::Mount,
     session::{caller::Caller, state::Session},
+    tree::{
+        meta::{Meta, TREE},
+        track::{DIRECTORY, EXCLUDED, INSIDE},
+    },
 };
 use domain::{egress::push::PUSH_COMMITS_MAX, limits, text::is_object_id};
 use rpc::v1::{
@@ -24,29 +23,29 @@ use std::{io, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 const DIFF_SCRIPT: &str = concat!(
-    include_str!("git.sh"),
-    include_str!("lfs-filter.sh"),
+    include_str!("../helper/git.sh"),
+    include_str!("../helper/lfs-filter.sh"),
     include_str!("history.sh"),
-    include_str!("nested.sh"),
+    include_str!("../helper/nested.sh"),
     include_str!("shadow.sh"),
     include_str!("diff.sh")
 );
 /// Compares with a commit that holds files byte for byte, as snapshots do.
 const DIFF_BYTES_SCRIPT: &str = concat!(
-    include_str!("git.sh"),
-    include_str!("lfs-filter.sh"),
+    include_str!("../helper/git.sh"),
+    include_str!("../helper/lfs-filter.sh"),
     "attributes='* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding'\n",
     include_str!("history.sh"),
-    include_str!("nested.sh"),
+    include_str!("../helper/nested.sh"),
     include_str!("shadow.sh"),
     include_str!("diff.sh")
 );
 const EXPORT_SCRIPT: &str = concat!(
-    include_str!("git.sh"),
-    include_str!("lfs-filter.sh"),
+    include_str!("../helper/git.sh"),
+    include_str!("../helper/lfs-filter.sh"),
     include_str!("lfs-own.sh"),
     include_str!("history.sh"),
-    include_str!("nested.sh"),
+    include_str!("../helper/nested.sh"),
     include_str!("shadow.sh"),
     include_str!("export.sh")
 );

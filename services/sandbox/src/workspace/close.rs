@@ -1,14 +1,12 @@
 //! The end of a workspace.
 
-use super::{
-    helper::Task,
-    meta::{Meta, TREE},
-};
 use crate::{
     error::{Error, blocking},
+    helper::Task,
     isolation::launch::Mount,
     layout,
     session::{registry::Sessions, state::Session},
+    tree::meta::{Meta, TREE},
 };
 use domain::{ids::TenantId, limits};
 use std::{path::Path, sync::Arc, time::Duration};

@@ -2,11 +2,15 @@
 //! before the first program of the tenant runs, and kept where no sandbox sees them. So an agent cannot loosen its own
 //! restrictions by changing the files or .git later.
 
-use super::{
+use crate::{
+    code::Code,
+    error::Error,
     helper::{Queue, Task, refused},
-    meta::Meta,
+    isolation::launch::Mount,
+    layout,
+    session::state::Session,
+    tree::meta::Meta,
 };
-use crate::{code::Code, error::Error, isolation::launch::Mount, layout, session::state::Session};
 use domain::{
     limits,
     policy::reference::{self, SETTINGS_REFERENCES_MAX},
@@ -21,7 +25,7 @@ const LINK_LENGTH: &str = "-2";
 /// The length for the first file beyond the bound of their number.
 const TOO_MANY_LENGTH: &str = "-3";
 const SCRIPT: &str = concat!(
-    include_str!("git.sh"),
+    include_str!("../helper/git.sh"),
     include_str!("configuration-places.sh"),
     include_str!("configuration.sh")
 );

@@ -7,7 +7,6 @@
 pub mod apply;
 mod differences;
 pub mod export;
-pub(crate) mod known;
 pub mod merge;
 pub mod operations;
 mod record;
@@ -15,4 +14,3 @@ pub(super) mod seed;
 mod store;
 #[cfg(test)]
 mod tests;
-pub(super) mod track;

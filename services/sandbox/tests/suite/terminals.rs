@@ -4,7 +4,10 @@ use crate::harness::{Machine, Session, TOKEN, code, directory, fresh, is_root};
 use chassis::grpc::{self, ServerCheck, Windows};
 use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use rpc::v1::{self, attach_terminal_response::Item, terminal_service_client::TerminalServiceClient};
-use sandbox::terminal::limits::{KEPT_BYTES_MAX, READERS_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
+use sandbox::{
+    isolation::terminals::TERMINALS_MAX,
+    terminal::limits::{KEPT_BYTES_MAX, READERS_MAX, TERMINALS_TENANT_MAX},
+};
 use std::time::{Duration, Instant};
 use tonic::{Request, Status, Streaming, transport::Channel};
 

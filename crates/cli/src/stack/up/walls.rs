@@ -36,7 +36,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use clap::ValueEnum as _;
-    use sandbox::isolation::walls::Wall;
+    use sandbox::walls::Wall;
 
     #[test]
     fn a_developers_machine_may_lack_every_wall_that_can_be_accepted() {

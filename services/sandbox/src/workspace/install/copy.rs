@@ -28,26 +28,26 @@ const OWN_DIRECTORY: u32 = 0o700;
 const BITS: u32 = 0o777;
 
 /// A copy of a tree.
-pub(super) struct TreeCopy<'a> {
+pub(in crate::workspace) struct TreeCopy<'a> {
     /// Who owns the copies; `None`: the service's own user.
-    pub(super) owner: Option<u32>,
+    pub(in crate::workspace) owner: Option<u32>,
     /// Paths that are not copied, as in a listing. A directory among them is copied if it has something else.
-    pub(super) without: &'a HashSet<Vec<u8>>,
+    pub(in crate::workspace) without: &'a HashSet<Vec<u8>>,
     /// Bytes of all files at most, also of those that take less on the disk.
-    pub(super) bytes_max: u64,
+    pub(in crate::workspace) bytes_max: u64,
     /// Looks at the disk of the machine now and then.
-    pub(super) check: &'a dyn Fn() -> Result<(), Error>,
+    pub(in crate::workspace) check: &'a dyn Fn() -> Result<(), Error>,
 }
 
 /// What was copied.
 #[derive(Debug, Default)]
-pub(super) struct Copied {
+pub(in crate::workspace) struct Copied {
     /// Bytes of all files.
-    pub(super) bytes: u64,
+    pub(in crate::workspace) bytes: u64,
     /// Files, directories and links.
-    pub(super) entries: u64,
+    pub(in crate::workspace) entries: u64,
     /// Where the copies are among files that were there before: the topmost paths, those of directories with a slash at their end.
-    pub(super) places: Vec<Vec<u8>>,
+    pub(in crate::workspace) places: Vec<Vec<u8>>,
 }
 
 /// A directory that is being copied.
@@ -74,7 +74,7 @@ impl TreeCopy<'_> {
     ///
     /// # Errors
     /// `install_failed` if it is too deep, that of the check; those of the file system.
-    pub(super) fn run(&self, from: &Path, into: &Path) -> Result<Copied, Error> {
+    pub(in crate::workspace) fn run(&self, from: &Path, into: &Path) -> Result<Copied, Error> {
         let copied = self.copy(from, into);
         copied.map_err(|error| match error.downcast::<Error>() {
             Ok(refusal) => refusal,

@@ -69,7 +69,7 @@ enum RootContent<'a> {
 ///
 /// # Errors
 /// `internal`.
-pub(super) fn name(
+pub(in crate::workspace) fn name(
     tenant: TenantId,
     image: &Manifest,
     env: &[String],

@@ -43,11 +43,11 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| {
 
 /// What a tree has.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(in crate::workspace) struct Listing {
     /// The paths below it; those of directories end with a slash.
-    pub(super) paths: HashSet<Vec<u8>>,
+    pub(in crate::workspace) paths: HashSet<Vec<u8>>,
     /// The files that say which packages it needs, with their digests.
-    pub(super) locks: BTreeMap<String, String>,
+    pub(in crate::workspace) locks: BTreeMap<String, String>,
 }
 
 /// Why there is no listing.
@@ -106,7 +106,7 @@ impl Visitor for Lister {
 ///
 /// # Errors
 /// `install_failed`: it has too many files; those of the file system.
-pub(super) async fn read(tree: &Path) -> Result<Listing, Error> {
+pub(in crate::workspace) async fn read(tree: &Path) -> Result<Listing, Error> {
     const DOING: &str = "list the files of a repository";
     let tree = tree.to_owned();
     blocking(DOING, move || Ok(list(&tree))).await?.map_err(|error| match error {

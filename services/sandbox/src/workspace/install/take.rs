@@ -11,7 +11,7 @@ use crate::{
     image::{layer::EnvironmentName, manifest::Manifest},
     isolation::{facts::Facts, launch::give_to, policy::User},
     session::state::Session,
-    workspace::snapshots::track::{DIRECTORY, EXCLUDED},
+    tree::track::{DIRECTORY, EXCLUDED},
 };
 use std::{
     collections::HashSet,

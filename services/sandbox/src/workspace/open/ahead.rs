@@ -11,12 +11,8 @@ use crate::{
         slots::Slot,
         state::{Files, Session},
     },
-    workspace::{
-        close, configuration,
-        meta::TREE,
-        snapshots::{seed, track::DIRECTORY},
-        source::Source,
-    },
+    tree::{meta::TREE, source::Source, track::DIRECTORY},
+    workspace::{close, configuration, snapshots::seed},
 };
 use rpc::v1;
 use std::{

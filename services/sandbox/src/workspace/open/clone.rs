@@ -5,23 +5,21 @@ use super::{lfs::LfsContents, server_door::ServerDoor, submodules};
 use crate::{
     code::Code,
     error::Error,
+    helper::{Output, Task, refused},
     isolation::{
         launch::{Mount, give_to},
         policy::Network,
     },
     layout::remove_directory,
-    session::{opening::OpeningStep, state::Session},
-    workspace::{
-        door,
-        helper::{Output, Task, refused},
-        mirror::{
-            content::{MIRROR_PACKS_MAX, MIRROR_REPORT_BYTES_MAX, MIRROR_TIPS_MAX, MirrorContent},
-            generation::Generation,
-            key::MirrorKey,
-            store::MirrorUse,
-        },
-        source::{LfsOrigins, Route, Source},
+    mirror::{
+        content::{MIRROR_PACKS_MAX, MIRROR_REPORT_BYTES_MAX, MIRROR_TIPS_MAX, MirrorContent},
+        generation::Generation,
+        key::MirrorKey,
+        store::MirrorUse,
     },
+    session::{opening::OpeningStep, state::Session},
+    tree::source::{LfsOrigins, Route, Source},
+    workspace::door,
 };
 use domain::{egress::git::GIT_DOOR, ids::ProjectId, text::is_object_id};
 use std::{path::Path, time::Duration};
@@ -30,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 /// Longest clone or unbundling; milliseconds.
 const WORKSPACE_OPEN_MS: u64 = 600_000;
 const SCRIPT: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../bound.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/bound.sh"),
     include_str!("../door.sh"),
-    include_str!("../commit.sh"),
+    include_str!("../../helper/commit.sh"),
     include_str!("../mirror.sh"),
     include_str!("../configuration-places.sh"),
     include_str!("../open.sh")

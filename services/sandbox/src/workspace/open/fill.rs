@@ -3,12 +3,10 @@
 use super::clone::GitClone;
 use crate::{
     error::Error,
+    mirror::key::MirrorKey,
     session::state::Session,
-    workspace::{
-        mirror::key::MirrorKey,
-        scratch::Scratch,
-        source::{LfsOrigins, Source},
-    },
+    tree::source::{LfsOrigins, Source},
+    workspace::scratch::Scratch,
 };
 use domain::ids::ProjectId;
 use tokio_util::sync::CancellationToken;

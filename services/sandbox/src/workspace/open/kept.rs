@@ -5,10 +5,8 @@ use crate::{
     error::{Error, blocking},
     layout::Key,
     session::state::Session,
-    workspace::{
-        scratch::Scratch,
-        snapshots::track::{DIRECTORY, LFS_OBJECTS},
-    },
+    tree::track::{DIRECTORY, LFS_OBJECTS},
+    workspace::scratch::Scratch,
 };
 use domain::{ids::SessionId, text::is_sha256};
 use std::{

@@ -7,23 +7,19 @@ use super::kept;
 use crate::{
     code::Code,
     error::Error,
+    helper::{Queue, Task, refused},
     isolation::launch::{Mount, give_to},
-    session::{opening::OpeningStep, state::Session},
-    workspace::{
-        door,
-        helper::{Queue, Task, refused},
-        mirror::{
-            arrivals::{self, Arrival, ObjectsBringer},
-            generation::{self, Generation},
-            store::MirrorUse,
-        },
-        scratch::Scratch,
-        snapshots::{
-            seed,
-            track::{DIRECTORY, LFS_OBJECTS},
-        },
-        source::{LfsOrigins, LfsRepository},
+    mirror::{
+        arrivals::{self, Arrival, ObjectsBringer},
+        generation::{self, Generation},
+        store::MirrorUse,
     },
+    session::{opening::OpeningStep, state::Session},
+    tree::{
+        source::{LfsOrigins, LfsRepository},
+        track::{DIRECTORY, LFS_OBJECTS},
+    },
+    workspace::{door, scratch::Scratch, snapshots::seed},
 };
 use domain::egress::lfs::{
     arrivals::ARRIVALS_WAIT_MAX,
@@ -49,8 +45,8 @@ const OPTIONAL: &str = "optional";
 /// Where it finds the contents of the session whose files these are copies of.
 const KEPT_INSIDE: &str = "/run/sbx/lfs-kept";
 const SCRIPT: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../bound.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/bound.sh"),
     include_str!("../lfs-server.sh"),
     include_str!("../lfs.sh")
 );

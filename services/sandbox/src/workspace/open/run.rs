@@ -14,15 +14,16 @@ use crate::{
         draft::Draft,
         state::{Files, Session},
     },
-    workspace::{
-        close, configuration, empty,
-        install::take::{self, NewWorkspace},
+    tree::{
+        empty,
+        known::{Proof, Snapshot},
         meta::{Meta, TREE},
-        snapshots::{
-            known::{Proof, Snapshot},
-            track::DIRECTORY,
-        },
         source::{Source, Upload},
+        track::DIRECTORY,
+    },
+    workspace::{
+        close, configuration,
+        install::take::{self, NewWorkspace},
     },
 };
 use rpc::v1;

@@ -5,10 +5,8 @@ use crate::{
     error::Error,
     isolation::launch::Mount,
     session::state::Session,
-    workspace::{
-        scratch::Scratch,
-        source::{Tunnel, TunnelEnd},
-    },
+    tree::source::{Tunnel, TunnelEnd},
+    workspace::scratch::Scratch,
 };
 use chassis::{lock, tasks};
 use futures::{StreamExt as _, stream};

@@ -6,10 +6,8 @@ use crate::{
     error::Error,
     image::manifest::Manifest,
     session::{draft::DraftKey, state::Session},
-    workspace::{
-        install::key::Install,
-        source::{self, LfsOrigins, Source},
-    },
+    tree::source::{self, LfsOrigins, Source},
+    workspace::install::key::Install,
 };
 use domain::{ids::ProjectId, session::environment::SandboxOptions};
 use std::path::Path;

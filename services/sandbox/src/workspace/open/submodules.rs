@@ -2,15 +2,13 @@
 //! their files of Git LFS; all others stay empty.
 
 use super::lfs::{self, SubmoduleContents};
-use crate::workspace::{
-    door,
-    helper::{Task, refused},
-};
 use crate::{
     code::Code,
     error::Error,
+    helper::{Task, refused},
     isolation::launch::Mount,
     session::{opening::OpeningStep, state::Session},
+    workspace::door,
 };
 use std::{path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -24,8 +22,8 @@ const SUBMODULES_MS_MAX: u64 = 600_000;
 /// Seconds after which no more contents of Git LFS are brought; the files stay pointers. The rest of the time is for clones.
 const SUBMODULES_LFS_SECONDS_MAX: u64 = 420;
 const SCRIPT: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../bound.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/bound.sh"),
     include_str!("../door.sh"),
     include_str!("../lfs-server.sh"),
     include_str!("../submodules.sh")

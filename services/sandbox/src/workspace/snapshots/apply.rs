@@ -1,23 +1,25 @@
 //! Applies a patch from outside. Like a person at a terminal, the caller needs no epoch: the agent sees the changed
 //! files.
 
-use super::{known::KnownSnapshot, store::SnapshotStore};
+use super::store::SnapshotStore;
 use crate::{
     code::Code,
     disk::workspace::Purpose,
     error::Error,
+    helper::{Output, Task, refused},
     isolation::launch::{Mount, give_to},
     session::state::Session,
-    workspace::{
-        helper::{Output, Task, refused},
-        scratch::Scratch,
-    },
+    tree::known::KnownSnapshot,
+    workspace::scratch::Scratch,
 };
 use domain::limits;
 use std::{sync::Arc, time::Duration};
 
-const SCRIPT: &str =
-    concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("apply.sh"));
+const SCRIPT: &str = concat!(
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/bound.sh"),
+    include_str!("apply.sh")
+);
 /// A patch takes milliseconds. A patch that is crafted to take minutes must not delay the clones of other sessions.
 const LONGEST: Duration = Duration::from_secs(30);
 

@@ -1,24 +1,22 @@
 //! The files of a snapshot as a git bundle that stands alone, for another workspace to start from.
 
-use super::{
-    store::SnapshotStore,
-    track::{INSIDE, parse},
-};
+use super::store::SnapshotStore;
 use crate::{
     error::Error,
+    helper::Task,
     isolation::launch::Mount,
     session::state::Session,
+    tree::track::{INSIDE, parse},
     workspace::{
         branch,
         changes::{self, Sender},
-        helper::Task,
         scratch::Scratch,
     },
 };
 use domain::limits;
 use std::{sync::Arc, time::Duration};
 
-const SCRIPT: &str = concat!(include_str!("../git.sh"), include_str!("export.sh"));
+const SCRIPT: &str = concat!(include_str!("../../helper/git.sh"), include_str!("export.sh"));
 
 /// Streams the files as they were in a snapshot, or as they are now if it is empty, as a commit on top of the base commit,
 /// with its whole history, on the branch that is checked out now.

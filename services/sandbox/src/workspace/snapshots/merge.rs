@@ -6,21 +6,21 @@
 //! The users of two workspaces do not read each other's files: one helper packs the new objects of the copy, and another one merges them.
 
 use super::{
-    known::{KnownSnapshot, Snapshot},
     record::{MergeAnswer, MergeId, MergeRecord, OpenMerge},
     store::SnapshotStore,
-    track::{INSIDE, SNAPSHOTS_BYTES_MAX, check_exit, parse},
 };
 use crate::{
     code::Code,
     disk::workspace::Purpose,
     error::Error,
+    helper::{Output, refused},
     isolation::launch::{Mount, give_to},
     session::{caller::Caller, state::Session},
-    workspace::{
-        helper::{Output, refused},
-        scratch::Scratch,
+    tree::{
+        known::{KnownSnapshot, Snapshot},
+        track::{INSIDE, SNAPSHOTS_BYTES_MAX, check_exit, parse},
     },
+    workspace::scratch::Scratch,
 };
 use domain::{ids::SessionId, limits, text::is_object_id};
 use rpc::v1;
@@ -30,14 +30,20 @@ use std::{
     sync::Arc,
 };
 
-const PACK: &str =
-    concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("merge/pack.sh"));
-const MERGE: &str =
-    concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("merge/merge.sh"));
+const PACK: &str = concat!(
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/bound.sh"),
+    include_str!("merge/pack.sh")
+);
+const MERGE: &str = concat!(
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/bound.sh"),
+    include_str!("merge/merge.sh")
+);
 const WRITE: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../lfs-filter.sh"),
-    include_str!("snapshot.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/lfs-filter.sh"),
+    include_str!("../../tree/snapshot.sh"),
     include_str!("present.sh"),
     include_str!("merge/write.sh")
 );

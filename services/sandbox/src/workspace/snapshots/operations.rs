@@ -2,17 +2,20 @@
 
 use super::{
     differences,
-    known::Snapshot,
     store::{FILES_NAMED_MAX, SnapshotStore},
-    track::{INSIDE, check_exit, parse},
 };
 use crate::{
     code::Code,
     disk::workspace::Purpose,
     error::Error,
+    helper::refused,
     isolation::launch::Mount,
     session::{caller::Caller, state::Session},
-    workspace::{branch, helper::refused, scratch::Scratch},
+    tree::{
+        known::Snapshot,
+        track::{INSIDE, check_exit, parse},
+    },
+    workspace::{branch, scratch::Scratch},
 };
 use domain::limits;
 use rpc::v1;
@@ -21,11 +24,15 @@ use std::{
     sync::Arc,
 };
 
-const DIFF: &str = concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("diff.sh"));
+const DIFF: &str = concat!(
+    include_str!("../../helper/git.sh"),
+    include_str!("../../tree/snapshot.sh"),
+    include_str!("diff.sh")
+);
 const REVERT: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../lfs-filter.sh"),
-    include_str!("snapshot.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/lfs-filter.sh"),
+    include_str!("../../tree/snapshot.sh"),
     include_str!("present.sh"),
     include_str!("revert.sh")
 );

@@ -2,11 +2,11 @@
 //! the first program of the tenant runs. So the first snapshot need not read every file, the files that the repository
 //! tracks are tracked, and later changes of .git do not affect a snapshot.
 
-use super::track::DIRECTORY;
 use crate::{
     error::Error,
     isolation::launch::{Launcher, give_to},
     session::state::Session,
+    tree::track::DIRECTORY,
 };
 use std::{fs, io, path::Path};
 

@@ -1,40 +1,40 @@
 //! The snapshots of the workspace of a session, and the helpers that work on them.
 
 use super::{
-    known::{KnownSnapshot, Proof, Snapshot},
     record::{MergeRecord, OpenMerge},
     seed,
-    track::{DIRECTORY, INSIDE, TrackedFiles, check_exit, quick_task},
 };
 use crate::{
     code::Code,
     disk::fingerprint::TreeLook,
     error::{Error, blocking},
+    helper::{Output, Task, refused},
     isolation::launch::{Mount, give_to},
     layout::Key,
     session::state::Session,
-    workspace::{
-        helper::{Output, Task, refused},
+    tree::{
+        known::{KnownSnapshot, Proof, Snapshot},
         meta::{Meta, TREE},
-        scratch::Scratch,
+        track::{DIRECTORY, INSIDE, TrackedFiles, check_exit, quick_task},
     },
+    workspace::scratch::Scratch,
 };
 use domain::{ids::SessionId, limits};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Restores the files of a snapshot.
 const RESTORE: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../lfs-filter.sh"),
-    include_str!("snapshot.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/lfs-filter.sh"),
+    include_str!("../../tree/snapshot.sh"),
     include_str!("present.sh"),
     include_str!("restore.sh")
 );
 /// Restores the files in which two snapshots differ.
 const UNDO: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../lfs-filter.sh"),
-    include_str!("snapshot.sh"),
+    include_str!("../../helper/git.sh"),
+    include_str!("../../helper/lfs-filter.sh"),
+    include_str!("../../tree/snapshot.sh"),
     include_str!("present.sh"),
     include_str!("undo.sh")
 );

@@ -1,13 +1,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-use super::{
-    known::Snapshot,
-    operations::{lists_of_paths, relative},
-    track::{parse, read_tracked},
-};
 use crate::code::Code;
 use domain::limits;
 use rpc::v1;
 use std::collections::BTreeMap;
+use {
+    super::operations::{lists_of_paths, relative},
+    crate::tree::{
+        known::Snapshot,
+        track::{parse, read_tracked},
+    },
+};
 
 #[test]
 fn invalid_snapshot_names_and_paths_are_refused() {

@@ -1,5 +1,5 @@
 //! The start of one sandbox of a session: whether the script of the settings has run in it, and what the callers must know of that. The script itself runs
-//! in `exec::start`.
+//! in `programs::start_script`.
 
 use tokio::sync::watch;
 

@@ -328,7 +328,7 @@ fn last_line(stderr: &str) -> String {
 }
 
 /// The error of a helper that exited with a known code.
-pub(super) fn refused(code: Code, text: &str, stderr: &str) -> Error {
+pub(crate) fn refused(code: Code, text: &str, stderr: &str) -> Error {
     Error::refused(code, format!("{text}: {}", last_line(stderr)))
 }
 

@@ -2,17 +2,15 @@
 //! copies of it. So such a session starts its first command without a helper before it.
 
 use super::{
-    helper::{Helpers, Queue, Task, refused},
+    known::Snapshot,
     meta::TREE,
-    snapshots::{
-        known::Snapshot,
-        track::{DIRECTORY, TrackedFiles},
-    },
+    track::{DIRECTORY, TrackedFiles},
 };
 use crate::{
     code::Code,
     disk::{count::Measure, survey},
     error::{Error, blocking},
+    helper::{Helpers, Queue, Task, refused},
     isolation::{
         facts::Facts,
         launch::{Mount, give_to},
@@ -29,7 +27,8 @@ use std::{
 };
 use tokio::sync::OnceCell;
 
-const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("commit.sh"), include_str!("empty.sh"));
+const SCRIPT: &str =
+    concat!(include_str!("../helper/git.sh"), include_str!("../helper/commit.sh"), include_str!("empty.sh"));
 /// Bytes of the script's answer, a commit. The script is killed when it prints more.
 const ANSWER_BYTES_MAX: usize = 128;
 
@@ -43,25 +42,25 @@ pub struct EmptyWorkspace {
 
 /// What the copies have.
 #[derive(Debug, Clone)]
-pub(super) struct Original {
+pub(crate) struct Original {
     /// The commit that they start from.
-    pub(super) base_commit: String,
+    pub(crate) base_commit: String,
     /// The snapshot of their files.
-    pub(super) snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     /// What the files take on the disk.
-    pub(super) measure: Measure,
+    pub(crate) measure: Measure,
 }
 
 /// Where a copy goes.
 #[derive(Debug)]
-pub(super) struct Copy<'a> {
-    pub(super) tenant: TenantId,
+pub(crate) struct Copy<'a> {
+    pub(crate) tenant: TenantId,
     /// The user of the files.
-    pub(super) uid: u32,
+    pub(crate) uid: u32,
     /// The directory that becomes /workspace; it exists.
-    pub(super) tree: &'a Path,
+    pub(crate) tree: &'a Path,
     /// The snapshots; they do not exist.
-    pub(super) snapshots: PathBuf,
+    pub(crate) snapshots: PathBuf,
 }
 
 impl EmptyWorkspace {
@@ -76,7 +75,7 @@ impl EmptyWorkspace {
     /// Those of the helper and of the file system.
     ///
     /// Dropped midway: files are missing; the workspace must be built again.
-    pub(super) async fn copy(&self, helpers: &Helpers, to: Copy<'_>) -> Result<Original, Error> {
+    pub(crate) async fn copy(&self, helpers: &Helpers, to: Copy<'_>) -> Result<Original, Error> {
         let original = self.original.get_or_try_init(|| self.make(helpers, &to)).await?;
         let (from, tree) = (self.directory.clone(), to.tree.to_owned());
         let (facts, uid) = (self.facts.clone(), to.uid);

@@ -1,17 +1,18 @@
 //! The script that the settings run in each new sandbox (`environment.start`). It runs as a command of the agent, before the first exec or terminal of the
 //! sandbox. What it leaves in the background stays as long as the sandbox. A script that fails or takes too long ends nothing but itself.
 
-use super::{
-    registry::Registry,
-    tail::Tail,
-    variables::{NO_TERMINAL, environment},
-};
 use crate::{
     disk::workspace::{Purpose, WorkspaceDisk},
     error::Error,
+    exec::{
+        registry::Registry,
+        tail::Tail,
+        variables::{NO_TERMINAL, environment},
+    },
+    running::{guard::SandboxGuard, start::SandboxStart},
     sandbox::Event,
-    session::{caller::Caller, guard::SandboxGuard, start::SandboxStart},
-    workspace::meta::Meta,
+    session::caller::Caller,
+    tree::meta::Meta,
 };
 use rpc::v1::ExecEnd;
 use sandbox_wire::v1::{Exec, Exit};

@@ -102,7 +102,7 @@ impl Meta {
         blocking("read the workspace's record", move || Self::read(&directory)).await
     }
 
-    pub(super) fn write(&self, directory: &Path) -> Result<(), Error> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), Error> {
         let written = serde_json::to_vec(self).map_err(io::Error::other);
         // After a crash of the machine the record may be gone, and the workspace is lost. Git did not wait for the disk with the files.
         let written = written.and_then(|bytes| layout::replace_quickly(&directory.join(META), &bytes));

@@ -1,7 +1,7 @@
 //! Runs the script of an install in a clone that no session sees, and keeps the files that it left in addition to those of the repository. So nothing
 //! that an agent does can be among them.
 
-use super::{
+use super::install::{
     copy::TreeCopy,
     key::{Install, InstallSpec, name},
     listing::{self, Listing},
@@ -18,9 +18,10 @@ use crate::{
         script::{BuildStage, ScriptLimits, ScriptRun, ScriptSource, command},
         store::{Pin, Record, Store},
     },
-    isolation::{launch::Mount, root::image::Root, walls::Wall},
+    isolation::{launch::Mount, root::image::Root},
     sandbox::{Sandbox, SandboxSpec},
     session::{shared::Shared, slots::Slot, state::Session},
+    walls::Wall,
     workspace::{open::spec::OpenSpec, scratch::Scratch},
 };
 use domain::session::environment::SandboxOptions;

@@ -8,7 +8,7 @@ async fn the_size_watch_ends_with_its_script() {
     let directory = tempfile::tempdir().unwrap();
     let held = directory.path().join("held");
     let safe = r#"kill() { [ "$1" = -0 ] && command kill "$@"; }"#;
-    let script = format!("{safe}\nlimit=1\nused() {{ echo 0; }}\n{}\nbound\n", include_str!("../bound.sh"));
+    let script = format!("{safe}\nlimit=1\nused() {{ echo 0; }}\n{}\nbound\n", include_str!("bound.sh"));
     let mut helper =
         Command::new("flock").arg(&held).args(["bash", "-c", &script]).process_group(0).spawn().unwrap();
     let group = rustix::process::Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap();

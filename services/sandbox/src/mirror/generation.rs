@@ -25,7 +25,7 @@ use std::{
 /// Where a helper that clones sees it.
 const INSIDE: &str = "/run/sbx/mirror";
 /// Where a helper that fills files of Git LFS sees its objects.
-pub(in crate::workspace) const OBJECTS_INSIDE: &str = "/run/sbx/lfs-mirror";
+pub(crate) const OBJECTS_INSIDE: &str = "/run/sbx/lfs-mirror";
 /// The directory of its packs.
 pub(super) const PACKS: &str = "objects/pack";
 /// The directory of its objects of Git LFS, each by its SHA-256.

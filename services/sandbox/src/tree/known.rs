@@ -12,13 +12,13 @@ const SNAPSHOT_KNOWN_MS: u64 = 60 * 60 * 1_000;
 
 /// A snapshot of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::workspace) struct Snapshot {
+pub(crate) struct Snapshot {
     /// Its name.
-    pub(super) snapshot: String,
+    pub(crate) snapshot: String,
     /// Files that are too large.
-    pub(super) left_out: u32,
+    pub(crate) left_out: u32,
     /// The first of them.
-    pub(super) left_out_paths: Vec<String>,
+    pub(crate) left_out_paths: Vec<String>,
 }
 
 /// What the service knows of the files of a workspace. Only sandboxes and helpers change files. A helper that does so makes the service forget the snapshot.
@@ -39,11 +39,11 @@ struct NewestSnapshot {
 
 /// What shows that files are as they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::workspace) struct Proof {
+pub(crate) struct Proof {
     /// The sandboxes that have been started in the workspace. `None`: one of them still runs.
-    pub(in crate::workspace) starts: Option<u64>,
+    pub(crate) starts: Option<u64>,
     /// The fingerprint of the files.
-    pub(in crate::workspace) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 impl Proof {
@@ -56,7 +56,7 @@ impl Proof {
 
 impl KnownSnapshot {
     /// Gives the snapshot that the files still have, as `proof` shows.
-    pub(super) fn find(&self, proof: Proof) -> Option<&Snapshot> {
+    pub(crate) fn find(&self, proof: Proof) -> Option<&Snapshot> {
         let is_valid = |known: &&NewestSnapshot| {
             proof.shows_files_of(known.proof)
                 && known.taken.elapsed() < Duration::from_millis(SNAPSHOT_KNOWN_MS)
@@ -65,7 +65,7 @@ impl KnownSnapshot {
     }
 
     /// Keeps a snapshot of the files. `proof` is older than it.
-    pub(in crate::workspace) fn keep(&mut self, snapshot: Snapshot, proof: Proof) {
+    pub(crate) fn keep(&mut self, snapshot: Snapshot, proof: Proof) {
         self.newest = Some(NewestSnapshot { snapshot, proof, taken: Instant::now() });
     }
 
@@ -86,22 +86,22 @@ impl KnownSnapshot {
     }
 
     /// Whether every look at the files must first look for an open merge.
-    pub(super) fn may_have_merge(&self) -> bool {
+    pub(crate) fn may_have_merge(&self) -> bool {
         !self.has_no_merge
     }
 
     /// Notes that a merge begins.
-    pub(super) fn begin_merge(&mut self) {
+    pub(crate) fn begin_merge(&mut self) {
         self.has_no_merge = false;
     }
 
     /// Notes that no merge is open.
-    pub(super) fn end_merge(&mut self) {
+    pub(crate) fn end_merge(&mut self) {
         self.has_no_merge = true;
     }
 
     /// Forgets the snapshot, because the files may change.
-    pub(in crate::workspace) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.newest = None;
     }
 }

@@ -1,21 +1,21 @@
 //! The self-test: starts one sandbox in which a script tries to get out. The service serves only if every required
 //! wall holds.
 
-use super::{
-    facts::Facts,
-    launch::{self, Launcher, Mount},
-    policy::User,
-    processes::Restrictions,
-    root::{
-        accounts::Accounts,
-        image::{ImageRoot, Overlay, Root},
-        skeleton,
-    },
-    walls::{Gap, Wall},
-};
 use crate::{
     disk::survey,
+    isolation::{
+        facts::Facts,
+        launch::{self, Launcher, Mount},
+        policy::User,
+        processes::Restrictions,
+        root::{
+            accounts::Accounts,
+            image::{ImageRoot, Overlay, Root},
+            skeleton,
+        },
+    },
     sandbox::{Event, Sandbox, SandboxSpec},
+    walls::{Gap, Wall},
 };
 use anyhow::Context as _;
 use chassis::tasks::Tasks;

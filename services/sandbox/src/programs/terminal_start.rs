@@ -1,17 +1,15 @@
 //! The start of a program at a terminal.
 
-use super::{
-    limits::{LIFE_MAX_MS, TERMINALS_MAX},
-    pty::Terminal,
-    registry,
-};
+use super::start_script;
 use crate::{
     code::Code,
     disk::workspace::Purpose,
     error::Error,
-    exec::start,
-    session::{caller::Caller, guard::SandboxGuard},
-    workspace::meta::Meta,
+    isolation::terminals::TERMINALS_MAX,
+    running::guard::SandboxGuard,
+    session::caller::Caller,
+    terminal::{limits::LIFE_MAX_MS, pty::Terminal, registry},
+    tree::meta::Meta,
 };
 use rpc::v1;
 use std::sync::Arc;
@@ -85,6 +83,6 @@ async fn begin(caller: &Caller, program: &Program, meta: &Meta) -> Result<Option
     }
     caller.root.disk.admit(Purpose::Write).await?;
     let entered = caller.enter().await?;
-    start::run(caller, &entered, meta).await;
+    start_script::run(caller, &entered, meta).await;
     Ok(Some(entered))
 }

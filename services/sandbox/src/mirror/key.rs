@@ -1,6 +1,6 @@
 //! The name of a mirror.
 
-use crate::workspace::source::Source;
+use crate::tree::source::Source;
 use domain::{
     ids::{ProjectId, TenantId},
     text,

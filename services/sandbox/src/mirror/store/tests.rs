@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     disk::{host::HostDisk, workspace::Uncounted},
-    workspace::mirror::generation::{OBJECTS, PACKS},
+    mirror::generation::{OBJECTS, PACKS},
 };
 use domain::{ids::ProjectId, text};
 use futures::FutureExt as _;

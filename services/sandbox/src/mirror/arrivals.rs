@@ -14,9 +14,9 @@ use std::{
 };
 
 /// Where a helper sees the objects.
-pub(in crate::workspace) const OBJECTS_INSIDE: &str = "/run/sbx/lfs-arrivals";
+pub(crate) const OBJECTS_INSIDE: &str = "/run/sbx/lfs-arrivals";
 /// Where a helper sees whether further objects may come.
-pub(in crate::workspace) const LOCK_INSIDE: &str = "/run/sbx/lfs-lock";
+pub(crate) const LOCK_INSIDE: &str = "/run/sbx/lfs-lock";
 
 /// The sessions that bring objects: at most one for each mirror.
 #[derive(Debug, Default)]

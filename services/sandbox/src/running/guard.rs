@@ -6,7 +6,7 @@ use std::{fmt::Debug, sync::Arc};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Counts the guards of one session.
-pub(super) trait GuardCount: Debug + Send + Sync {
+pub(crate) trait GuardCount: Debug + Send + Sync {
     /// A guard was made.
     fn hold(&self);
 
@@ -28,7 +28,7 @@ pub struct SandboxGuard {
 
 impl SandboxGuard {
     /// A guard of a session's sandbox.
-    pub(super) fn new(
+    pub(crate) fn new(
         session: Arc<dyn GuardCount>,
         sandbox: Arc<Sandbox>,
         start: Arc<SandboxStart>,

@@ -4,18 +4,18 @@ use super::known::Snapshot;
 use crate::{
     code::Code,
     error::Error,
+    helper::{Helpers, Output, Queue, Task, refused},
     isolation::launch::Mount,
-    workspace::helper::{Helpers, Output, Queue, Task, refused},
 };
 use domain::{ids::TenantId, limits};
 use std::{path::PathBuf, time::Duration};
 
 /// The directory of the snapshots, in that of the workspace.
-pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
+pub(crate) const DIRECTORY: &str = "snapshots";
 /// The patterns of files that git ignores in addition to those of the repository, in that directory.
-pub(in crate::workspace) const EXCLUDED: &str = "excluded";
+pub(crate) const EXCLUDED: &str = "excluded";
 /// The objects of Git LFS that the session was given, each by its SHA-256, in that directory.
-pub(in crate::workspace) const LFS_OBJECTS: &str = "lfs";
+pub(crate) const LFS_OBJECTS: &str = "lfs";
 /// Larger untracked files are not in a snapshot; bytes. OpenCode's limit: such files are data.
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 /// Larger files are not in a snapshot although their repository tracks them; bytes. To read one of this size takes git a second.
@@ -28,15 +28,15 @@ const SNAPSHOT_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Disk space for the snapshots of one workspace, without the objects of its repository; bytes. As much as the files of
 /// a workspace may take. Beyond it: `snapshots_full`.
-pub(super) const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+pub(crate) const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 /// The snapshots, seen from a helper.
-pub(in crate::workspace) const INSIDE: &str = "/run/sbx/snapshots";
+pub(crate) const INSIDE: &str = "/run/sbx/snapshots";
 const TRACK: &str = concat!(
-    include_str!("../git.sh"),
-    include_str!("../bound.sh"),
-    include_str!("../lfs-filter.sh"),
-    include_str!("../nested.sh"),
+    include_str!("../helper/git.sh"),
+    include_str!("../helper/bound.sh"),
+    include_str!("../helper/lfs-filter.sh"),
+    include_str!("../helper/nested.sh"),
     include_str!("snapshot.sh"),
     include_str!("track.sh")
 );
@@ -45,13 +45,13 @@ const TRACK_ANSWER_BYTES_MAX: usize = 128 + SNAPSHOT_LEFT_OUT_NAMED_MAX * (limit
 const MS_PER_MINUTE: u64 = 60_000;
 
 /// Files and their snapshots, as the host has them, and their user.
-pub(in crate::workspace) struct TrackedFiles {
-    pub(in crate::workspace) tenant: TenantId,
-    pub(in crate::workspace) uid: u32,
-    pub(in crate::workspace) tree: PathBuf,
-    pub(in crate::workspace) snapshots: PathBuf,
+pub(crate) struct TrackedFiles {
+    pub(crate) tenant: TenantId,
+    pub(crate) uid: u32,
+    pub(crate) tree: PathBuf,
+    pub(crate) snapshots: PathBuf,
     /// Of the commits of the repository: `sha1` or `sha256`.
-    pub(in crate::workspace) object_format: &'static str,
+    pub(crate) object_format: &'static str,
 }
 
 impl TrackedFiles {
@@ -59,7 +59,7 @@ impl TrackedFiles {
     ///
     /// # Errors
     /// `snapshots_full`, `disk_full`, those of the helper.
-    pub(in crate::workspace) async fn track(self, helpers: &Helpers) -> Result<Snapshot, Error> {
+    pub(crate) async fn track(self, helpers: &Helpers) -> Result<Snapshot, Error> {
         let arguments = vec![
             self.object_format.to_owned(),
             SNAPSHOT_FILE_BYTES_MAX.to_string(),
@@ -79,13 +79,13 @@ impl TrackedFiles {
 }
 
 /// A task for which a turn waits, to be filled in.
-pub(super) fn quick_task(tenant: TenantId, uid: u32) -> Task {
+pub(crate) fn quick_task(tenant: TenantId, uid: u32) -> Task {
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
     Task { queue: Queue::Quick, ..Task::new(tenant, uid, time_limit) }
 }
 
 /// The exit codes of the scripts.
-pub(super) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
+pub(crate) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
     match output.code {
         0 => Ok(output),
         17 => {
@@ -109,7 +109,7 @@ pub(super) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
 }
 
 /// A snapshot's name becomes part of a path and of a command.
-pub(super) fn parse(snapshot: &str) -> Result<&str, Error> {
+pub(crate) fn parse(snapshot: &str) -> Result<&str, Error> {
     if domain::text::is_object_id(snapshot) {
         return Ok(snapshot);
     }
@@ -117,7 +117,7 @@ pub(super) fn parse(snapshot: &str) -> Result<&str, Error> {
     Err(Error::refused(Code::SnapshotUnknown, format!("{head:?} is not a snapshot")))
 }
 
-pub(super) fn read_tracked(stdout: &[u8]) -> Option<Snapshot> {
+pub(crate) fn read_tracked(stdout: &[u8]) -> Option<Snapshot> {
     let end = stdout.iter().position(|byte| *byte == b'\n')?;
     let (snapshot, left_out) = std::str::from_utf8(&stdout[..end]).ok()?.split_once(' ')?;
     let paths = stdout[end + 1..].split(|byte| *byte == 0).filter(|path| !path.is_empty());
