@@ -9,6 +9,7 @@ pub mod log;
 pub mod loop_start;
 pub mod migrate;
 pub mod people;
+pub mod rows;
 pub mod schema;
 pub mod session;
 pub mod tenant;

@@ -11,5 +11,5 @@ pub mod messages;
 pub mod outline;
 pub(crate) mod parts;
 pub(crate) mod projection;
-pub(crate) mod recent;
 pub mod record;
+pub(crate) mod removal;

@@ -1,17 +1,15 @@
 //! What a loop reads before its first step.
 
+mod recent;
+
 use crate::{
     Store,
     column::{signed, unsigned},
     error::Error,
-    log::{
-        messages,
-        parts::MessageWithParts,
-        recent::{self, RecentConversation},
-    },
+    log::{messages, parts::MessageWithParts},
+    rows::session_row::SessionWithSettings,
     session::{
         mailbox::{self, MailboxInput},
-        row::SessionWithSettings,
         runs::{TakeOver, TakenSession},
     },
 };
@@ -19,6 +17,7 @@ use domain::{
     event::{MESSAGE_UPDATED, PART_UPDATED, SUPERSEDED},
     ids::{SessionId, TenantId},
 };
+use recent::RecentConversation;
 use sqlx::{PgConnection, Row as _};
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! The rows of a tenant other than its sessions: the tenant itself, its keys, projects, secrets and bundles, and what all of it takes.
+//! The rows of a tenant other than its sessions: the tenant itself, its keys, settings, projects, secrets and bundles, how long its sessions
+//! are kept, and what all of it takes.
 
 pub mod accesses;
 pub mod bundle_writer;
@@ -6,7 +7,9 @@ pub mod bundles;
 pub mod images;
 pub mod keys;
 pub mod projects;
+pub mod retention;
 pub mod secrets;
+pub mod settings;
 pub mod tenants;
 pub mod usage;
 pub mod worktrees;

@@ -25,12 +25,10 @@ use store::{
         record::{Fence, Progress, WriteReceipt},
     },
     loop_start::KeptPosition,
+    rows::ledger::Entry,
     session::{
         park::{Park, ParkOutcome},
-        tree::{
-            children::{Dispatch, DispatchOutcome, NewChild},
-            ledger::Entry,
-        },
+        tree::children::{Dispatch, DispatchOutcome, NewChild},
     },
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};

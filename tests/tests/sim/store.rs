@@ -28,12 +28,12 @@ use store::{
         change::{Change, ChangeBody},
         record::{self, Progress},
     },
+    rows::session_row::ParentCall,
     session::{
         creation::NewSession,
         inputs::{Prompt, VariantChoice},
         park::{self, ParkOutcome},
         quarantine::QuarantineRule,
-        row::ParentCall,
         runs::SuspectPolicy,
         tree::{
             answers::ChildAnswer,

@@ -2,7 +2,7 @@
 //! without a number of its own has that of the platform.
 
 use super::candidate::{SessionRef, session_ref};
-use crate::{Store, column::parse_id, error::Error, phase::IDLE};
+use crate::{Store, column::parse_id, error::Error, phase::IDLE, tenant::retention::Retention};
 use domain::{
     ids::{ProjectId, TenantId},
     session::Source,
@@ -25,23 +25,6 @@ pub struct ProjectRef {
     pub tenant: TenantId,
     /// The project.
     pub project: ProjectId,
-}
-
-/// For how many days sessions are kept; `None` and 0: for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Retention {
-    /// After the last change of an idle session.
-    pub idle_days: Option<u32>,
-    /// After a session was archived.
-    pub archived_days: Option<u32>,
-}
-
-impl Retention {
-    /// The two parameters of [`is_expired`].
-    pub(crate) fn columns(self) -> [Option<i32>; 2] {
-        [self.idle_days, self.archived_days]
-            .map(|days| days.map(|days| i32::try_from(days).unwrap_or(i32::MAX)))
-    }
 }
 
 /// The condition that a root session `s` of the tenant `t` with the control row `r` is kept for no longer. `$1` and `$2` are

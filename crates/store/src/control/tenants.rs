@@ -1,12 +1,12 @@
 //! Tenants and their keys, for the operator and for authentication.
 
-use super::retention::Retention;
 use crate::{
     Page, Store,
     column::signed,
     error::{Entity, Error},
     tenant::{
         keys,
+        retention::Retention,
         tenants::{self, TENANT_COLUMNS, Tenant},
     },
 };

@@ -1,6 +1,6 @@
 //! The types of a change to a session. `projection` writes a change into the tables.
 
-use crate::session::tree::ledger::Entry;
+use crate::rows::ledger::Entry;
 use domain::{
     conversation::{
         message::{Message, User},

@@ -6,7 +6,7 @@ use crate::{
     Store,
     column::{parse_id, signed, unsigned},
     error::Error,
-    session::control_row::EXISTS,
+    rows::control_row::EXISTS,
 };
 use domain::ids::{PartId, SessionId, TenantId};
 use sqlx::{AssertSqlSafe, Row as _};

@@ -1,6 +1,7 @@
 //! Changes that people make to a conversation. The session must be idle: a running loop works with what it has already
 //! read.
 
+use super::removal;
 use crate::{
     Store, Tx,
     error::{Entity, Error},
@@ -8,10 +9,7 @@ use crate::{
         change::{Change, Note, Scope},
         projection,
     },
-    session::{
-        control_row::{self, RevertState},
-        removal,
-    },
+    rows::control_row::{self, RevertState},
 };
 use domain::{
     conversation::part::{Body, Part},

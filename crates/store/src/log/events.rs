@@ -5,7 +5,7 @@ use crate::{
     column::{parse_id, signed, timestamp, unsigned},
     error::{Entity, Error},
     phase,
-    session::control_row::EXISTS,
+    rows::control_row::EXISTS,
 };
 use domain::{
     event::{SUPERSEDED, StoredEvent},

@@ -7,9 +7,9 @@ use crate::{
     column::{parse_id, unsigned},
     error::Error,
     phase::{RUNNABLE, RUNNING, WAITING},
-    session::{
+    rows::{
         control_row::EXISTS,
-        row::{self, DIRECTORY},
+        session_row::{self, DIRECTORY},
     },
     tenant::worktrees::SessionArea,
 };
@@ -105,7 +105,7 @@ impl Store {
         window: Window,
     ) -> Result<Vec<RecentSession>, Error> {
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
-        let in_area = row::in_area(area, "$5");
+        let in_area = session_row::in_area(area, "$5");
         // Each half of the list has its index, and `limit 1` makes Postgres look up each session of the list: it does not know how few they are.
         let query = sqlx::query(AssertSqlSafe(format!(
             "with found as (

@@ -7,7 +7,7 @@ use crate::{
     column::signed,
     error::{Entity, Error},
     pool::Statement,
-    session::control_row::EXISTS,
+    rows::control_row::EXISTS,
 };
 use domain::{
     ids::{MessageId, SessionId, TenantId},

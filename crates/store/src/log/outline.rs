@@ -5,7 +5,7 @@ use crate::{
     Store,
     column::{parse_id, unsigned},
     error::Error,
-    session::control_row::EXISTS,
+    rows::control_row::EXISTS,
 };
 use domain::{
     conversation::part::Body,

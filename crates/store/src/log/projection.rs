@@ -15,7 +15,7 @@ use crate::{
     error::Error,
     log::change::{Change, ChangeBody, Charge, Scope, Title},
     pool::Statement,
-    session::control_row::ControlRow,
+    rows::control_row::ControlRow,
 };
 pub(crate) use charges::{ADD_SPENT, KnownCharge, SPENT, bind_sums};
 use domain::{

@@ -9,7 +9,7 @@ use crate::{
         change::{Change, Note, Scope},
         projection,
     },
-    session::control_row::{self, ControlRow},
+    rows::control_row::{self, ControlRow},
 };
 use domain::{
     egress::PushReceipt,

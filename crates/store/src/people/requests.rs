@@ -10,10 +10,8 @@ use crate::{
         projection,
     },
     people::approvals::{self, NewApproval},
-    session::{
-        control_row,
-        mailbox::{Kind, Mailbox, NewInput},
-    },
+    rows::control_row,
+    session::mailbox::{Kind, Mailbox, NewInput},
     tenant::worktrees::SessionArea,
 };
 use domain::{

@@ -5,10 +5,8 @@ use crate::{
     column::signed,
     error::Error,
     log::record::Fence,
-    session::{
-        control_row,
-        mailbox::{Kind, Mailbox, NewInput},
-    },
+    rows::control_row,
+    session::mailbox::{Kind, Mailbox, NewInput},
 };
 use domain::{
     ids::{SessionId, TenantId},

@@ -5,7 +5,7 @@ use crate::{
     Store, Tx,
     column::parse_id,
     error::{Entity, Error},
-    session::row::{self, Session},
+    rows::session_row::{self, Session},
 };
 use domain::{
     conversation::message::ModelRef,
@@ -128,14 +128,14 @@ pub(crate) async fn insert(
         "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
          select $1, $2, 1, $3, t.epoch_floor from tenant t where t.id = $1 and not {IS_DELETED}"
     );
-    let row = sqlx::query(row::write_and_select(&insert, "", ""))
+    let row = sqlx::query(session_row::write_and_select(&insert, "", ""))
         .bind(tenant.0)
         .bind(new.id.as_str())
         .bind(new.class.to_i16())
         .fetch_optional(&mut **tx)
         .await?
         .ok_or(Error::Deleted)?;
-    row::from_row(&row).map(Some)
+    session_row::from_row(&row).map(Some)
 }
 
 /// Returns the session that was created earlier with the key of `new`, after [`insert`] returned `None`.
@@ -168,5 +168,5 @@ async fn find(
     if !row.try_get("is_same")? {
         return Err(Error::Conflict);
     }
-    row::read(connection, tenant, &parse_id("session", row.try_get("id")?)?).await.map(Some)
+    session_row::read(connection, tenant, &parse_id("session", row.try_get("id")?)?).await.map(Some)
 }

@@ -6,21 +6,18 @@ use crate::{
     Store, Tx,
     audit::AuditNote,
     column::{milliseconds, parse_id, signed, timestamp, unsigned},
-    control::{
-        candidate::SessionRef,
-        removals::Removal,
-        retention::{self, Retention},
-    },
+    control::{candidate::SessionRef, removals::Removal, retention},
     error::Error,
     log::feed::Horizon,
-    session::{
+    rows::{
         control_row,
-        row::{DIRECTORY, ParentCall},
-        tree::{
-            answers::{self, ChildAnswer},
-            family,
-        },
+        session_row::{DIRECTORY, ParentCall},
     },
+    session::tree::{
+        answers::{self, ChildAnswer},
+        family,
+    },
+    tenant::retention::Retention,
 };
 use domain::{
     conversation::message::ModelRef,

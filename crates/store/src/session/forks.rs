@@ -9,11 +9,11 @@ use crate::{
         messages::{self, MessageWithParts, Side, Slice},
         projection,
     },
-    session::{
+    rows::{
         control_row::EXISTS,
-        creation::{self, NewSession},
-        row::{self, Session, WORKSPACE_ID},
+        session_row::{self, Session, WORKSPACE_ID},
     },
+    session::creation::{self, NewSession},
 };
 use domain::{
     event::{Event, StoredEvent},
@@ -82,7 +82,7 @@ impl Store {
         .bind(origin.as_str())
         .execute(&mut *tx)
         .await?;
-        let session = row::read(&mut tx, tenant, &new.id).await?;
+        let session = session_row::read(&mut tx, tenant, &new.id).await?;
         let created = Event::SessionCreated(Box::new(session.info.clone()));
         let created = [Change::event(event_id.clone(), created)];
         let scope = Scope { tenant, session: &new.id, epoch: 0, at };

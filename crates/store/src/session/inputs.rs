@@ -8,12 +8,10 @@ use crate::{
     log::{
         change::{Change, Scope},
         projection::Projection,
-    },
-    session::{
-        control_row::{self, CONTROL_COLUMNS, ControlRow},
-        mailbox::{Delivery, Growth, InputMessage, Kind, Mailbox, NewInput},
         removal,
     },
+    rows::control_row::{self, CONTROL_COLUMNS, ControlRow},
+    session::mailbox::{Delivery, Growth, InputMessage, Kind, Mailbox, NewInput},
 };
 use domain::{
     conversation::{

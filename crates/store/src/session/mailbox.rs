@@ -8,7 +8,7 @@ use crate::{
     log::projection::{self, Projection},
     phase::{self, IDLE, RUNNABLE, WAITING},
     pool::Statement,
-    session::control_row::{ControlRow, EXISTS},
+    rows::control_row::{ControlRow, EXISTS},
 };
 use domain::{
     ids::{MessageId, SessionId, TenantId, Timestamp},

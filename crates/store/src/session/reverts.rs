@@ -11,11 +11,11 @@ use crate::{
         projection,
     },
     phase::{IDLE, QUARANTINED},
-    session::{
+    rows::{
         control_row::{self, RevertState},
-        row::{self, Session, WORKSPACE_ID},
-        tree::family,
+        session_row::{self, Session, WORKSPACE_ID},
     },
+    session::tree::family,
 };
 use domain::{
     conversation::message::FileDiff,
@@ -194,7 +194,7 @@ impl Store {
                 .await?;
         }
         free_tree(&mut tx, hold).await?;
-        let session = row::read(&mut tx, hold.tenant, &hold.session).await?;
+        let session = session_row::read(&mut tx, hold.tenant, &hold.session).await?;
         let updated = Event::SessionUpdated(Box::new(session.info.clone()));
         let events = std::iter::once(updated).chain(diff.map(Event::SessionDiff));
         let changes: Vec<Change> =

@@ -6,7 +6,7 @@ use crate::{
     error::{Entity, Error},
     log::record::Fence,
     phase::{RUNNABLE, RUNNING, WAITING},
-    session::row::{self, SETTINGS_COLUMNS, SETTINGS_JOIN, SessionWithSettings},
+    rows::session_row::{self, SETTINGS_COLUMNS, SETTINGS_JOIN, SessionWithSettings},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -96,7 +96,7 @@ impl Store {
         let columns = format!("{SETTINGS_COLUMNS}, r.input_ack, seen.event_seq as seen_event_seq");
         let joins =
             format!("{SETTINGS_JOIN} join session_run seen on seen.tenant_id = $1 and seen.session_id = $2");
-        let rows = sqlx::query(row::write_and_select(&update, &columns, &joins))
+        let rows = sqlx::query(session_row::write_and_select(&update, &columns, &joins))
             .bind(tenant.0)
             .bind(session.as_str())
             .bind(owner)

@@ -9,10 +9,8 @@ use crate::{
         projection,
     },
     phase::{QUARANTINED, RUNNABLE, WAITING},
-    session::{
-        creation::{self, NewSession},
-        row::{self, Session, SessionWithSettings},
-    },
+    rows::session_row::{self, Session, SessionWithSettings},
+    session::creation::{self, NewSession},
     tenant::worktrees::SessionArea,
 };
 use domain::{
@@ -91,7 +89,7 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_session(&self, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
         let mut statements = self.statements(tenant).await?;
-        let session = row::read(&mut statements, tenant, id).await?;
+        let session = session_row::read(&mut statements, tenant, id).await?;
         statements.end();
         Ok(session)
     }
@@ -105,9 +103,10 @@ impl Store {
         tenant: TenantId,
         id: &SessionId,
     ) -> Result<SessionWithSettings, Error> {
-        let query = sqlx::query(row::select_one(row::SETTINGS_COLUMNS, row::SETTINGS_JOIN))
-            .bind(tenant.0)
-            .bind(id.as_str());
+        let query =
+            sqlx::query(session_row::select_one(session_row::SETTINGS_COLUMNS, session_row::SETTINGS_JOIN))
+                .bind(tenant.0)
+                .bind(id.as_str());
         let rows = self.statements(tenant).await?.fetch_all(query).await?;
         SessionWithSettings::from_rows(&rows)?.ok_or(Error::NotFound(Entity::Session))
     }
@@ -137,9 +136,9 @@ impl Store {
     ) -> Result<Vec<Session>, Error> {
         let before = Cursor::of(page).unwrap_or(Cursor { ms: i64::MAX / 2, id: "" });
         let area = filter.area.as_ref();
-        let in_area = row::in_area(area, "$11");
+        let in_area = session_row::in_area(area, "$11");
         let waiting = format!("{RUNNABLE}, {WAITING}, {QUARANTINED}");
-        let query = sqlx::query(row::select_page(
+        let query = sqlx::query(session_row::select_page(
             &format!(
                 "s.tenant_id = $1 and {in_area} and ($3 or s.archived_at is null)
                and (not $4 or r.phase in ({waiting})) and (not $8 or s.parent_id is null)
@@ -161,7 +160,7 @@ impl Store {
         .bind(filter.since.map(|since| since.0))
         .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str));
         let rows = self.statements(tenant).await?.fetch_all(query).await?;
-        rows.iter().map(row::from_row).collect()
+        rows.iter().map(session_row::from_row).collect()
     }
 
     /// Returns those of these sessions that belong to an area, in any order.
@@ -174,8 +173,8 @@ impl Store {
         area: &SessionArea,
         ids: &[SessionId],
     ) -> Result<Vec<Session>, Error> {
-        let in_area = row::in_area(Some(area), "$4");
-        let query = sqlx::query(row::select_page(
+        let in_area = session_row::in_area(Some(area), "$4");
+        let query = sqlx::query(session_row::select_page(
             &format!("s.tenant_id = $1 and {in_area} and s.id = any($3)"),
             "s.id",
         ))
@@ -184,7 +183,7 @@ impl Store {
         .bind(ids.iter().map(SessionId::as_str).collect::<Vec<_>>())
         .bind(area.worktree.as_ref().map(WorktreeId::as_str));
         let rows = self.statements(tenant).await?.fetch_all(query).await?;
-        rows.iter().map(row::from_row).collect()
+        rows.iter().map(session_row::from_row).collect()
     }
 
     /// Lists the children of a session, oldest first. The cursor is `<created_at in ms>.<id>` of the last one. Neither
@@ -199,7 +198,7 @@ impl Store {
         page: &Page,
     ) -> Result<Vec<Session>, Error> {
         let after = Cursor::of(page).unwrap_or(Cursor { ms: -1, id: "" });
-        let query = sqlx::query(row::select_page(
+        let query = sqlx::query(session_row::select_page(
             "s.tenant_id = $1 and s.parent_id = $2
                and ((extract(epoch from s.created_at) * 1000)::bigint, s.id) > ($3, $4)",
             "s.created_at, s.id limit $5",
@@ -210,7 +209,7 @@ impl Store {
         .bind(after.id)
         .bind(page.limit());
         let rows = self.statements(tenant).await?.fetch_all(query).await?;
-        rows.iter().map(row::from_row).collect()
+        rows.iter().map(session_row::from_row).collect()
     }
 
     /// Changes the title, the archive mark, or the agent and model of later prompts.
@@ -252,7 +251,7 @@ impl Store {
         .bind(patch.model.as_ref().map(|model| &model.model_id))
         .execute(&mut *tx)
         .await?;
-        let session = row::read(&mut tx, tenant, id).await?;
+        let session = session_row::read(&mut tx, tenant, id).await?;
         let updated = Event::SessionUpdated(Box::new(session.info.clone()));
         let scope = Scope { tenant, session: id, epoch: unsigned(run.try_get("epoch")?), at };
         let first = unsigned(run.try_get("event_seq")?);

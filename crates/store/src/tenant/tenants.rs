@@ -3,8 +3,8 @@
 use crate::{
     Store,
     column::{timestamp, unsigned},
-    control::retention::Retention,
     error::{Entity, Error},
+    tenant::retention::Retention,
 };
 use domain::{
     ids::{TenantId, Timestamp},

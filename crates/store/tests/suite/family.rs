@@ -21,9 +21,9 @@ use store::{
         change::Change,
         record::{Fence, Progress},
     },
+    rows::session_row::ParentCall,
     session::{
         park::{Park, ParkOutcome},
-        row::ParentCall,
         tree::{
             answers::ChildAnswer,
             children::{Dispatch, DispatchOutcome, NewChild},

@@ -16,12 +16,12 @@ use store::{
         change::{Change, ChangeBody, Charge},
         record::{Fence, Progress, WriteReceipt},
     },
+    rows::ledger::{CallOutcome, Entry, Purpose},
     session::{
         creation::NewSession,
         inputs::{Prompt, PromptReceipt, Reply, VariantChoice},
         park::{Park, ParkOutcome},
         runs::{SuspectPolicy, TakeOver, TakeResult},
-        tree::ledger::{CallOutcome, Entry, Purpose},
     },
 };
 use testkit::{

@@ -30,9 +30,10 @@ use settings::{
 use std::time::Duration;
 use store::{
     Page,
-    people::{environments::EnvironmentQuery, settings::StoredSettings},
-    session::{row::Session, sessions::Filter},
-    tenant::worktrees::SessionArea,
+    people::environments::EnvironmentQuery,
+    rows::session_row::Session,
+    session::sessions::Filter,
+    tenant::{settings::StoredSettings, worktrees::SessionArea},
 };
 
 /// Time in which the sandbox must give the settings of a repository: a client that starts waits for them.

@@ -20,8 +20,8 @@ use domain::{
 };
 use store::{
     audit::{AuditEntry, AuditScope},
-    control::{retention::Retention, tenants::TenantPatch},
-    tenant::{keys::Key, tenants::Tenant},
+    control::tenants::TenantPatch,
+    tenant::{keys::Key, retention::Retention, tenants::Tenant},
 };
 
 /// Largest weight of a tenant; the least is 1. Beyond it: `limit_too_high`.

@@ -63,7 +63,7 @@ mod tests {
         ids::{TenantId, Timestamp},
         policy::{quota::TenantQuota, role::Role},
     };
-    use store::{control::retention::Retention, tenant::tenants::Tenant};
+    use store::tenant::{retention::Retention, tenants::Tenant};
 
     fn owner(name: &str) -> KeyOwner {
         let tenant = Tenant {

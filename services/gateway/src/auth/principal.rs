@@ -133,7 +133,7 @@ impl Principal {
 mod tests {
     use super::*;
     use domain::{ids::Timestamp, policy::role::Role};
-    use store::{control::retention::Retention, tenant::tenants::Tenant};
+    use store::tenant::{retention::Retention, tenants::Tenant};
 
     #[test]
     fn a_principal_gets_a_tenant_only_within_its_scopes() {

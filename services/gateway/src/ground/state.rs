@@ -22,7 +22,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use store::people::settings::StoredSettings;
+use store::tenant::settings::StoredSettings;
 use tokio_util::sync::CancellationToken;
 
 /// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres. Further

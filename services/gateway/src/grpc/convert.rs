@@ -28,7 +28,7 @@ use domain::{
 use rpc::v1::{self, source::From};
 use store::{
     log::messages::MessageWithParts,
-    session::row::Session,
+    rows::session_row::Session,
     tenant::{keys::Key, projects::Project, tenants::Tenant},
 };
 use tonic::Status;

@@ -7,7 +7,7 @@ use super::{
 use crate::{app::settings, ground::entity::Entity};
 use ::settings::repository::UnclearRestriction;
 use rpc::v1::{self, settings_service_server::SettingsService};
-use store::people::settings::StoredSettings;
+use store::tenant::settings::StoredSettings;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]

@@ -8,7 +8,7 @@ use super::{
 use crate::app::tenants::{self, TenantChange};
 use domain::policy::quota::TenantQuota;
 use rpc::v1::{self, audit_service_server::AuditService, tenant_service_server::TenantService};
-use store::{audit::AuditEntry, control::retention::Retention};
+use store::{audit::AuditEntry, tenant::retention::Retention};
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]

@@ -8,10 +8,7 @@ use domain::{
     ids::{ProjectId, SessionId},
 };
 use std::sync::{Arc, OnceLock};
-use store::{
-    log::feed::FeedEntry,
-    session::{deletion::Tombstone, row::Session},
-};
+use store::{log::feed::FeedEntry, rows::session_row::Session, session::deletion::Tombstone};
 
 /// Bytes of the content of an update whose frames its subscribers share. A feed keeps the frames with the update. A larger content is encoded for each
 /// subscriber, in the room of its stream.

@@ -26,7 +26,7 @@ use llm::{
     event::{Event as StreamEvent, Finish},
 };
 use std::{collections::BTreeSet, sync::Arc};
-use store::{log::change::ChangeBody, session::tree::ledger::Entry};
+use store::{log::change::ChangeBody, rows::ledger::Entry};
 use tokio::time::Instant;
 
 /// Output tokens of an answer that only ends: some providers count the mark of the end.

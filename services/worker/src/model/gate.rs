@@ -4,7 +4,7 @@
 //! Providers report usage while they stream: some at the beginning and the end of an answer, some only at the end. The gate
 //! counts the usage that was reported until the call ended. It never estimates: a call without reported usage produces no
 //! entry.
-// Continues in store::session::tree::ledger, which stores the entries.
+// Continues in store::rows::ledger, which stores the entries.
 
 use crate::process::deps::Deps;
 use domain::{
@@ -26,7 +26,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
 };
-use store::session::tree::ledger::{CallOutcome, Entry, Purpose};
+use store::rows::ledger::{CallOutcome, Entry, Purpose};
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 

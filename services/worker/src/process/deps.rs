@@ -13,7 +13,7 @@ use domain::{
 };
 use settings::document::Document;
 use std::sync::{Mutex, PoisonError};
-use store::control::retention::Retention;
+use store::tenant::retention::Retention;
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.

@@ -2,7 +2,7 @@
 
 use settings::{Settings, document::Document, merge::merge, problem::Problems, standing};
 use std::sync::Arc;
-use store::people::settings::StoredSettings;
+use store::tenant::settings::StoredSettings;
 
 /// The settings above a repository: those of the platform, the tenant and the project.
 #[derive(Debug, Clone)]

@@ -24,7 +24,7 @@ use std::{
 use store::{
     error::Error,
     people::environments::EnvironmentQuery,
-    session::row::{Session, SessionWithSettings},
+    rows::session_row::{Session, SessionWithSettings},
 };
 use tonic::Status;
 

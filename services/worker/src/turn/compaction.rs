@@ -29,7 +29,7 @@ use domain::{
 };
 use llm::model::Model;
 use settings::{Compaction, Settings};
-use store::{log::record::Progress, session::tree::ledger::Purpose};
+use store::{log::record::Progress, rows::ledger::Purpose};
 
 /// The text with which the agent continues after a summary.
 const CONTINUE_TEXT: &str =

@@ -27,10 +27,8 @@ use settings::Settings;
 use std::sync::Arc;
 use store::{
     log::record::Progress,
-    session::{
-        mailbox::{Kind, MailboxInput},
-        row::{self, ParentCall},
-    },
+    rows::session_row::{self, ParentCall},
+    session::mailbox::{Kind, MailboxInput},
 };
 use tokio::task::JoinHandle;
 
@@ -79,7 +77,7 @@ impl Session {
     pub(super) fn new(
         record: Record,
         inputs: Vec<MailboxInput>,
-        stored: row::Session,
+        stored: session_row::Session,
         above: &SettingsAbove,
         take_over: Event,
     ) -> Self {

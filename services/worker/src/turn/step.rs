@@ -31,7 +31,7 @@ use llm::event::Event as StreamEvent;
 use std::{collections::BTreeMap, time::Duration};
 use store::{
     log::record::Progress,
-    session::tree::ledger::{CallOutcome, Entry, Purpose},
+    rows::ledger::{CallOutcome, Entry, Purpose},
 };
 use tokio::time::Instant;
 

@@ -7,16 +7,14 @@ use crate::{
 };
 use store::{
     loop_start::LoopStart,
-    session::{
-        mailbox::MailboxInput,
-        row::{self, SessionWithSettings},
-    },
+    rows::session_row::{self, SessionWithSettings},
+    session::mailbox::MailboxInput,
 };
 
 /// A stored session with its conversation and its waiting inputs, and the settings above its repository.
 pub(super) struct StoredSession {
     pub(super) above: SettingsAbove,
-    pub(super) session: row::Session,
+    pub(super) session: session_row::Session,
     pub(super) inputs: Vec<MailboxInput>,
     pub(super) conversation: Conversation,
 }

@@ -29,7 +29,7 @@ use llm::{
 use std::{sync::Arc, time::Duration};
 use store::{
     log::change::{ChangeBody, Title},
-    session::tree::ledger::{Entry, Purpose},
+    rows::ledger::{Entry, Purpose},
 };
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;

@@ -14,7 +14,7 @@ use crate::{
         control::{self, RETURNS},
     },
     pool::Statement,
-    session::tree::ledger::{self, Entry},
+    rows::ledger::{self, Entry},
 };
 use domain::{
     conversation::{message::Message, part::Part},

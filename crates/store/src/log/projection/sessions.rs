@@ -5,9 +5,9 @@ use crate::{
     Tx,
     error::Error,
     log::change::{Charge, Scope, Title},
-    session::{
-        row::{self, INFO},
-        tree::ledger,
+    rows::{
+        ledger,
+        session_row::{self, INFO},
     },
 };
 use domain::session::{Changes, Info};
@@ -26,7 +26,7 @@ pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, charge: &Charge) -> R
         ledger::insert_entries("session s", columns),
     );
     let update = sqlx::query(AssertSqlSafe(sql)).bind(scope.tenant.0).bind(scope.session.as_str());
-    row::update(tx, ledger::bind(bind_sums(update, charge.sums()), &charge.entries)).await
+    session_row::update(tx, ledger::bind(bind_sums(update, charge.sums()), &charge.entries)).await
 }
 
 /// Forgets the size of the prompts that a summary replaces. Prompts that came while the model wrote the summary are forgotten too; the
@@ -66,7 +66,8 @@ pub(crate) async fn set_file_summary(
          returning {INFO}"
     );
     let update = sqlx::query(AssertSqlSafe(sql));
-    row::update(tx, update.bind(scope.tenant.0).bind(scope.session.as_str()).bind(Json(summary))).await
+    session_row::update(tx, update.bind(scope.tenant.0).bind(scope.session.as_str()).bind(Json(summary)))
+        .await
 }
 
 /// Forgets that the files of the session were opened: the next loop opens its source again, and copies of the earlier files do not count.

@@ -3,10 +3,9 @@
 use crate::{
     Store, Tx,
     error::Error,
+    rows::{control_row::EXISTS, session_row::ParentCall},
     session::{
-        control_row::EXISTS,
         mailbox::{Kind, NewInput},
-        row::ParentCall,
         tree::family::Parent,
     },
 };

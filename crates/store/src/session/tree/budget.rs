@@ -7,8 +7,8 @@ use crate::{
     column::parse_id,
     error::{Entity, Error},
     phase::{RUNNING, WAITING},
+    rows::control_row,
     session::{
-        control_row,
         mailbox::{Kind, Mailbox, NewInput},
         tree::family::{self, Parent},
     },

@@ -10,11 +10,13 @@ use crate::{
         projection,
         record::{self, Acknowledgement, Fence, Progress, WriteReceipt},
     },
-    session::{
+    rows::{
         control_row,
+        session_row::{self, ParentCall},
+    },
+    session::{
         creation::IS_DELETED,
         inputs::{self, Answerer, Prompt, PromptEntry},
-        row::{self, ParentCall},
         tree::family,
     },
 };
@@ -218,7 +220,7 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     if result.rows_affected() == 0 {
         return Err(Error::Deleted);
     }
-    let info = Box::new(row::read(tx, tenant, id).await?.info);
+    let info = Box::new(session_row::read(tx, tenant, id).await?.info);
     let scope = Scope { tenant, session: id, epoch: 0, at };
     let [created, updated] = child.event_ids.clone();
     // OpenCode's TUI learns of a session from `session.updated` only. It shows the requests of a child that it knows.

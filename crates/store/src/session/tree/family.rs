@@ -6,11 +6,11 @@ use crate::{
     column::{parse_id, unsigned},
     error::{Entity, Error},
     phase::IDLE,
-    session::{
+    rows::{
         control_row::{self, ControlRow},
-        mailbox::Mailbox,
-        row::{self, ParentCall},
+        session_row::{self, ParentCall},
     },
+    session::mailbox::Mailbox,
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -179,5 +179,5 @@ pub(crate) async fn find_call(
     .bind(session.as_str())
     .fetch_optional(&mut **tx)
     .await?;
-    row.map_or(Ok(None), |row| row::parent_call(&row))
+    row.map_or(Ok(None), |row| session_row::parent_call(&row))
 }

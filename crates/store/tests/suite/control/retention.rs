@@ -10,13 +10,10 @@ use domain::{
 use std::collections::BTreeSet;
 use store::{
     Page,
-    control::{
-        candidate::SessionRef,
-        retention::{ProjectRef, Retention},
-        tenants::TenantPatch,
-    },
+    control::{candidate::SessionRef, retention::ProjectRef, tenants::TenantPatch},
     log::record::Progress,
     people::environments::{NewDecision, NewProposal},
+    tenant::retention::Retention,
 };
 use testkit::sample::NOW;
 

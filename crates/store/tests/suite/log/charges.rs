@@ -11,9 +11,9 @@ use store::{
         change::{Change, ChangeBody, Charge, KnownSession},
         record::Progress,
     },
+    rows::session_row::Session,
     session::{
         park::{Park, ParkOutcome},
-        row::Session,
         sessions::Patch,
     },
 };

@@ -13,7 +13,8 @@ use store::{
         change::{Change, ChangeBody, Charge, KnownSession},
         record::{Fence, Progress},
     },
-    session::{park::ParkOutcome, row::Session},
+    rows::session_row::Session,
+    session::park::ParkOutcome,
 };
 use testkit::sample::NOW;
 

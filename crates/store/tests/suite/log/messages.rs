@@ -15,10 +15,8 @@ use store::{
     error::{Entity, Error},
     log::{change::Change, edits::Edit, messages::MessageWithParts, record::Progress},
     loop_start::{KeptPosition, LoopStart},
-    session::{
-        row::SessionWithSettings,
-        runs::{SuspectPolicy, TakeResult, TakenSession},
-    },
+    rows::session_row::SessionWithSettings,
+    session::runs::{SuspectPolicy, TakeResult, TakenSession},
 };
 use testkit::sample::NOW;
 

@@ -4,7 +4,7 @@ use crate::world::World;
 use domain::{policy::level::Level, session::Source};
 use store::{
     error::{Entity, Error},
-    people::settings::StoredSettings,
+    tenant::settings::StoredSettings,
 };
 
 fn summarize(stored: &[StoredSettings]) -> Vec<(Level, &str, &str)> {

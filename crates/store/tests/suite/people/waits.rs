@@ -8,7 +8,7 @@ use domain::wait::Reason;
 use store::{
     control::tenants::TenantPatch,
     people::waits::{DescendantCounts, Usage},
-    session::row::ChildCounts,
+    rows::session_row::ChildCounts,
 };
 
 #[tokio::test]

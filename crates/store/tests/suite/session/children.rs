@@ -19,10 +19,10 @@ use sqlx::Executor as _;
 use store::{
     error::Error,
     log::record::{Fence, Progress},
+    rows::session_row::ParentCall,
     session::{
         mailbox::Kind,
         park::ParkOutcome,
-        row::ParentCall,
         tree::{
             answers::ChildAnswer,
             children::{Dispatch, DispatchOutcome, NewChild},

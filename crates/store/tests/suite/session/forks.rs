@@ -49,7 +49,7 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_given_history() {
     assert_eq!((world.gap_free(&new.id).await, fork.session.event_seq), (3, 3));
     let talk = world.store.load_conversation(world.tenant, &new.id, 0).await.unwrap();
     assert_eq!((talk.len(), talk[0].message.id(), talk[0].parts.len()), (1, &user.id, 1));
-    let of = |session: &store::session::row::Session| session.permissions.clone();
+    let of = |session: &store::rows::session_row::Session| session.permissions.clone();
     let stored_origin = world.store.get_session(world.tenant, &origin.id).await.unwrap();
     assert_eq!((of(&fork.session), of(&fork.session).len()), (of(&stored_origin), 2));
     let bytes = "select count(distinct prompt_bytes) from session_run where prompt_bytes > 0";

@@ -10,10 +10,10 @@ use store::{
     Page,
     error::{Entity, Error},
     log::record::Progress,
+    rows::session_row::Session,
     session::{
         creation::{IdempotencyKey, NewSession},
         forks::NewFork,
-        row::Session,
         sessions::{Filter, Patch},
         tree::children::{Dispatch, DispatchOutcome},
     },

@@ -22,10 +22,10 @@ use store::{
         change::{Change, ChangeBody},
         record::Progress,
     },
+    rows::session_row::ParentCall,
     session::{
         park::ParkOutcome,
         quarantine::{Notice, QuarantineRule},
-        row::ParentCall,
         tree::children::{Dispatch, DispatchOutcome, NewChild},
     },
 };

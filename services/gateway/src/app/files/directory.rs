@@ -21,11 +21,7 @@ use futures::{StreamExt as _, stream};
 use rpc::v1::{self, FileKind};
 use shares::Share;
 use std::ops::Range;
-use store::{
-    Page,
-    session::{row::Session, sessions::Filter},
-    tenant::worktrees::SessionArea,
-};
+use store::{Page, rows::session_row::Session, session::sessions::Filter, tenant::worktrees::SessionArea};
 use tonic::Status;
 
 /// Entries of a directory, and files that a search for a name examines. Further ones are left out.

@@ -9,7 +9,7 @@ use crate::{
 use bus::visits::Visitor;
 use domain::ids::SessionId;
 use std::time::Duration;
-use store::{session::row::Session, tenant::worktrees::SessionArea};
+use store::{rows::session_row::Session, tenant::worktrees::SessionArea};
 use tokio::time::timeout;
 
 /// Wait for Redis. Then the newest session of the directory counts: a client must not wait for a hint.

@@ -16,7 +16,7 @@ use domain::{
 };
 use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
-use store::{log::edits::Edit, session::row::Session};
+use store::{log::edits::Edit, rows::session_row::Session};
 use tonic::Status;
 
 /// Makes a call that needs the files of a session with a workspace of its own. If they were never opened, opens the workspace and repeats the

@@ -8,7 +8,7 @@ use domain::{
     },
     ids::{MessageId, PartId, SessionId},
 };
-use store::{log::change::Note, session::row::Session};
+use store::{log::change::Note, rows::session_row::Session};
 
 /// The session that gets a note, with its agent and its model.
 #[derive(Debug, Clone)]

@@ -34,10 +34,10 @@ use store::{
         messages::MessageWithParts,
         outline::MessageOutline,
     },
+    rows::session_row::Session,
     session::{
         creation::{IdempotencyKey, NewSession},
         forks::{Fork, NewFork},
-        row::Session,
     },
     tenant::bundle_writer::BundleWriter,
 };

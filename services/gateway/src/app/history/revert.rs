@@ -30,10 +30,8 @@ use std::{
 use store::{
     Store,
     log::outline::MessageOutline,
-    session::{
-        reverts::{Hold, HoldRelease, RevertResult},
-        row::Session,
-    },
+    rows::session_row::Session,
+    session::reverts::{Hold, HoldRelease, RevertResult},
 };
 use tokio::time::Instant;
 

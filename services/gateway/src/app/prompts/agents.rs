@@ -15,7 +15,7 @@ use domain::{
     session::{Origin, Source},
     text::head,
 };
-use store::session::row::Session;
+use store::rows::session_row::Session;
 
 /// Agents that a refusal lists: enough to see a mistake in writing.
 const LISTED_AGENTS: usize = 20;

@@ -23,7 +23,8 @@ use rpc::v1;
 use std::time::Duration;
 use store::{
     control::removals::Removal,
-    session::{deletion::Deletion, row::Session, sessions::Patch},
+    rows::session_row::Session,
+    session::{deletion::Deletion, sessions::Patch},
 };
 
 /// Time for which the deletion of a session waits for the sandbox: most removals take less than a second.

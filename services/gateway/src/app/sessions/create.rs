@@ -32,10 +32,8 @@ use domain::{
     session::{Class, DEFAULT_AGENT, ExplicitChoices, Origin, Source},
 };
 use store::{
-    session::{
-        creation::{IdempotencyKey, NewSession},
-        row::Session,
-    },
+    rows::session_row::Session,
+    session::creation::{IdempotencyKey, NewSession},
     tenant::worktrees::Worktree,
 };
 

@@ -11,7 +11,7 @@ use domain::{
     limits,
 };
 use rpc::v1;
-use store::session::row::Session;
+use store::rows::session_row::Session;
 use tokio::sync::mpsc;
 
 /// Pieces of an export that wait for the client, each with at most 256 KiB: 1 MiB for one export. One tenant makes four at the same time.

@@ -34,7 +34,7 @@ use domain::{
 use futures::{Stream, StreamExt as _, future, stream};
 use rpc::v1::{self, push_request::Part};
 use settings::{GitPush, merge::merge};
-use store::{Actor, error::Error as StoreError, people::pushes::SessionPush, session::row::Session};
+use store::{Actor, error::Error as StoreError, people::pushes::SessionPush, rows::session_row::Session};
 use tokio::sync::oneshot;
 use tonic::{Status, Streaming};
 

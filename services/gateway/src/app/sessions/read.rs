@@ -16,7 +16,8 @@ use domain::{
 use serde_json::Value;
 use store::{
     log::feed::{RecentSession, Window},
-    session::{row::Session, sessions::Filter},
+    rows::session_row::Session,
+    session::sessions::Filter,
     tenant::worktrees::SessionArea,
 };
 

@@ -14,7 +14,7 @@ use domain::{
 use store::{
     control::workers::Capacity,
     people::waits::{DescendantCounts, Usage},
-    session::row::{ChildCounts, Session},
+    rows::session_row::{ChildCounts, Session},
 };
 
 /// Why a session waits.

@@ -26,7 +26,7 @@ use tonic::{Status, Streaming};
 pub(crate) struct TerminalHost {
     state: State,
     tenant: TenantId,
-    session: store::session::row::Session,
+    session: store::rows::session_row::Session,
 }
 
 /// The output of a terminal from now on.

@@ -14,7 +14,7 @@ use rpc::{
         self, sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient,
     },
 };
-use store::session::row::Session;
+use store::rows::session_row::Session;
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// A client for files and processes.

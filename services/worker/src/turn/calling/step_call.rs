@@ -15,7 +15,7 @@ use domain::{
     turn::{outcome::ANSWER_EMPTY, signal::Signal},
 };
 use llm::request::{Message, Request};
-use store::session::tree::ledger::Purpose;
+use store::rows::ledger::Purpose;
 
 /// A step that has begun, with the prompt that it answers.
 pub(in crate::turn) struct BegunStep {

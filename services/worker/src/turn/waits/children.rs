@@ -30,10 +30,10 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::{
     log::{messages::MessageWithParts, record::Progress},
+    rows::session_row::ParentCall,
     session::{
         inputs::{Prompt, Reply, VariantChoice},
         mailbox::Kind,
-        row::ParentCall,
         tree::{
             answers::ChildAnswer,
             children::{Dispatch, DispatchOutcome, NewChild},

@@ -23,9 +23,9 @@ use settings::SubtaskFiles;
 use std::{pin::pin, time::Duration};
 use store::{
     error::{Entity, Error},
+    rows::session_row,
     session::{
         mailbox::Kind,
-        row,
         tree::{answers::ChildAnswer, children::Dispatch},
     },
 };
@@ -193,7 +193,7 @@ fn unless_fenced(status: &Status) -> Result<String, WriteError> {
 async fn merge(
     session: &Session,
     call: &LoopCall,
-    child: &row::Session,
+    child: &session_row::Session,
 ) -> Result<v1::MergeCopyResponse, Status> {
     // This session may not have used its files yet.
     session.workspace.ready().await?;
@@ -214,7 +214,7 @@ async fn merge(
 async fn keep_patch(
     session: &Session,
     call: &LoopCall,
-    child: &row::Session,
+    child: &session_row::Session,
 ) -> Result<v1::KeepPatchResponse, Status> {
     // The session of this loop keeps the patch of the workspace of the other one.
     let fence = session.identity.fence().map(|fence| v1::Fence {

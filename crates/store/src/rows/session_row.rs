@@ -4,10 +4,12 @@ use crate::{
     Tx,
     column::{parse_id, timestamp, unsigned},
     error::{Entity, Error},
-    people::settings::{self, StoredSettings},
     phase::{self, IDLE, RUNNABLE},
     pool::Statement,
-    tenant::worktrees::SessionArea,
+    tenant::{
+        settings::{self, StoredSettings},
+        worktrees::SessionArea,
+    },
 };
 use domain::{
     conversation::message::ModelRef,

@@ -4,9 +4,9 @@ use crate::{
     Tx,
     column::parse_id,
     error::Error,
-    session::{
+    rows::{
         control_row::{ControlRow, RevertState},
-        row::{self, INFO},
+        session_row::{self, INFO},
     },
 };
 use domain::{
@@ -49,7 +49,7 @@ async fn unarchive(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result
          returning {INFO}"
     );
     let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
-    Ok(Event::SessionUpdated(Box::new(row::update(tx, update).await?)))
+    Ok(Event::SessionUpdated(Box::new(session_row::update(tx, update).await?)))
 }
 
 /// Completes a finished revert. The caller holds the control row. Returns the events; projecting them deletes the rows
@@ -62,7 +62,7 @@ pub(crate) async fn remove_reverted(
     tenant: TenantId,
     session: &SessionId,
 ) -> Result<Vec<Event>, Error> {
-    let info = row::read(tx, tenant, session).await?.info;
+    let info = session_row::read(tx, tenant, session).await?.info;
     let mut events = vec![];
     if let Some(revert) = &info.revert {
         events = message_removals(tx, tenant, session, revert).await?;

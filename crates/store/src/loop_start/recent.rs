@@ -1,13 +1,11 @@
 //! What a loop reads of a conversation when it begins.
 
-use super::parts::{MessageWithParts, Parts};
 use crate::{
     column::{signed, unsigned},
     error::Error,
-    session::{
-        control_row::EXISTS,
-        mailbox::{self, MailboxInput},
-    },
+    log::parts::{MessageWithParts, Parts},
+    rows::control_row::EXISTS,
+    session::mailbox::{self, MailboxInput},
 };
 use domain::ids::{SessionId, TenantId};
 use futures::{TryStreamExt as _, future::ready};
