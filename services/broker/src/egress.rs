@@ -10,15 +10,18 @@
 
 pub mod access;
 pub mod doors;
+pub mod error;
 pub mod git;
 pub mod key;
 pub mod names;
+pub mod page_error;
 pub mod pages;
 pub mod proxy;
 pub mod refusal;
 pub mod rules;
 pub mod secrets;
 
+mod clock;
 mod door;
 mod head;
 mod hello;

@@ -1,14 +1,11 @@
 //! The errors of calls, each with a stable code.
 
 use crate::{
-    egress::{git::rules::GitRulesError, pages::error::PageError},
-    images::error::ImageError,
+    egress::error::EgressError,
+    images::{error::ImageError, puller::PullError},
     push::error::PushError,
     secrets::vault::VaultError,
 };
-use domain::egress::allow::AllowListError;
-use std::io;
-use store::error::Error as StoreError;
 use tonic::{Code, Status};
 
 /// Why a call failed.
@@ -29,44 +26,21 @@ pub enum Error {
     /// The servers of the secret are wrong.
     #[error(transparent)]
     Servers(#[from] domain::egress::secret_servers::SecretServersError),
-    /// A list of hosts is wrong.
-    #[error(transparent)]
-    AllowList(#[from] AllowListError),
-    /// The rules for git are wrong.
-    #[error(transparent)]
-    GitRules(#[from] GitRulesError),
     /// This broker has no directory for doors.
     #[error("this broker opens no doors to the network: FLOTILLA_BROKER_EGRESS is not set")]
     NoDoors,
-    /// The session has no open door.
-    #[error("the network of this session is closed: its next prompt opens it")]
-    DoorClosed,
-    /// Programs of the session may run already.
-    #[error(
-        "the files of this session are open, so its door takes no rules for a clone, a setup or an install"
-    )]
-    DoorSealed,
-    /// Another worker has taken the session over.
-    #[error("a later loop of this session has set what its door allows")]
-    EpochStale,
-    /// There are too many doors.
-    #[error("this broker has as many doors to the network as it can have")]
-    TooManyDoors,
-    /// The socket of a door cannot be made.
-    #[error("the door to the network cannot be opened")]
-    Door(#[source] io::Error),
-    /// The page cannot be read.
+    /// The door of a session cannot do that.
     #[error(transparent)]
-    Page(#[from] PageError),
-    /// What a session reached cannot be stored.
-    #[error("the network use of this session cannot be stored")]
-    Journal(#[source] StoreError),
+    Egress(#[from] EgressError),
     /// The secret cannot be stored or opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
-    /// The image cannot be resolved or pulled.
+    /// A call about an image is wrong, or its stream ends early.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// The image cannot be resolved or pulled.
+    #[error(transparent)]
+    Pull(#[from] PullError),
     /// The session cannot be pushed.
     #[error(transparent)]
     Push(#[from] PushError),
@@ -81,18 +55,11 @@ impl Error {
             Self::ArgumentInvalid(_) => "argument_invalid",
             Self::Name(_) => "secret_name_invalid",
             Self::Servers(_) => "secret_url_invalid",
-            Self::AllowList(_) => "egress_list_invalid",
-            Self::GitRules(error) => error.code(),
-            Self::NoDoors | Self::DoorClosed => "egress_unavailable",
-            Self::DoorSealed => "egress_sealed",
-            Self::EpochStale => "epoch_stale",
-            Self::Page(error) => error.code(),
-            Self::TooManyDoors => "egress_doors_too_many",
-            Self::Door(_) => "internal",
+            Self::NoDoors => "egress_unavailable",
+            Self::Egress(error) => error.code(),
             Self::Image(error) => error.code(),
+            Self::Pull(error) => error.code(),
             Self::Push(error) => error.code(),
-            Self::Journal(error) if error.is_transient() => "store_unavailable",
-            Self::Journal(_) => "internal",
             Self::Vault(error) => error.code(),
         }
     }

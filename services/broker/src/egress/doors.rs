@@ -14,16 +14,18 @@
 //! a session reached, so the second one does not start.
 
 use super::{
+    clock::now,
     door::{self, Door, DoorContext, DoorServices, make_passage},
+    error::EgressError,
     git::{door::GitDoor, rules::GitAccess, servers::GitServers},
     key::DoorKey,
     names::Names,
     pages::reader::{Page, PageDoor, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
-    rules::{self, DoorRules, DoorStage, Grant, Grants, now},
+    rules::{self, DoorRules, DoorStage, Grant, Grants},
     secrets::{SecretAccess, SecretDoor},
 };
-use crate::{directory, error::Error};
+use crate::directory;
 use chassis::tasks::Tasks;
 use domain::{
     egress::{allow::AllowLists, git::client_configuration},
@@ -122,21 +124,25 @@ impl Doors {
     /// `store_unavailable`, `internal`.
     ///
     /// Dropped midway: what has begun to be stored is stored.
-    pub async fn store_session_accesses(&self, store: &BrokerStore, key: &DoorKey) -> Result<(), Error> {
+    pub async fn store_session_accesses(
+        &self,
+        store: &BrokerStore,
+        key: &DoorKey,
+    ) -> Result<(), EgressError> {
         let (journal, store, key) = (Arc::clone(&self.context.journal), store.clone(), key.clone());
         // Callers that leave while they wait start no task.
         let turn = journal.storing_turn().await;
         let storing = async move { journal.store_session(&store, &key, turn).await };
         // After a panic, which is logged, the rows are lost, as after an error of Postgres.
         let stored = self.context.tasks.run("egress rows", storing).await;
-        stored.unwrap_or(Ok(())).map_err(Error::Journal)
+        stored.unwrap_or(Ok(())).map_err(EgressError::Journal)
     }
 
     /// Opens the door of a session, or changes what it allows from the next connection on. `stage` says for what.
     ///
     /// # Errors
     /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_sealed`, `egress_doors_too_many`, `internal`.
-    pub fn open(&self, key: &DoorKey, rules: &DoorRules, stage: DoorStage) -> Result<(), Error> {
+    pub fn open(&self, key: &DoorKey, rules: &DoorRules, stage: DoorStage) -> Result<(), EgressError> {
         let home = self.home(key);
         let file = home.join(RULES);
         // Held while the file is written: file and door never differ.
@@ -145,8 +151,8 @@ impl Doors {
         let rules = rules.clone().after(DoorRules::read(&file).ok(), stage)?;
         let access = DoorAccess::parse(&rules)?;
         self.check_room(&open, key)?;
-        make_passage(&home).map_err(Error::Door)?;
-        rules.write(&file).map_err(Error::Door)?;
+        make_passage(&home).map_err(EgressError::Door)?;
+        rules.write(&file).map_err(EgressError::Door)?;
         self.apply(&mut open, key, access)
     }
 
@@ -154,14 +160,14 @@ impl Doors {
     ///
     /// # Errors
     /// `egress_unavailable`: the door is closed; `epoch_stale`, `argument_invalid`, `internal`.
-    pub fn grant(&self, key: &DoorKey, session: SessionId, grant: Grant) -> Result<(), Error> {
+    pub fn grant(&self, key: &DoorKey, session: SessionId, grant: Grant) -> Result<(), EgressError> {
         let file = self.home(key).join(RULES);
         // Held while the file is written, as in `open`.
         let open = self.lock();
-        let door = open.get(key).ok_or(Error::DoorClosed)?;
-        let mut rules = DoorRules::read(&file).map_err(Error::Door)?;
+        let door = open.get(key).ok_or(EgressError::DoorClosed)?;
+        let mut rules = DoorRules::read(&file).map_err(EgressError::Door)?;
         rules.grants.set(session, grant, now())?;
-        rules.write(&file).map_err(Error::Door)?;
+        rules.write(&file).map_err(EgressError::Door)?;
         door.services().proxy.grant(rules.grants);
         Ok(())
     }
@@ -172,24 +178,24 @@ impl Doors {
     /// `egress_unavailable`: the door is closed; those of a page.
     ///
     /// Dropped midway: the connection is closed.
-    pub async fn read_page(&self, key: &DoorKey, request: &PageRequest) -> Result<Page, Error> {
+    pub async fn read_page(&self, key: &DoorKey, request: &PageRequest) -> Result<Page, EgressError> {
         let door = self.lock().get(key).map(|door| PageDoor {
             key: key.clone(),
             proxy: Arc::clone(&door.services().proxy),
             closing: door.closing(),
         });
-        Ok(self.pages.read(door.ok_or(Error::DoorClosed)?, request).await?)
+        Ok(self.pages.read(door.ok_or(EgressError::DoorClosed)?, request).await?)
     }
 
     /// Refuses another door than those that are open, if there are too many.
-    fn check_room(&self, open: &HashMap<DoorKey, Door>, key: &DoorKey) -> Result<(), Error> {
+    fn check_room(&self, open: &HashMap<DoorKey, Door>, key: &DoorKey) -> Result<(), EgressError> {
         if open.contains_key(key) {
             return Ok(());
         }
         let own = open.keys().filter(|other| other.tenant == key.tenant).count();
         let each_max = shares::three_quarters(self.doors_max);
         if open.len() >= self.doors_max as usize || own >= each_max as usize {
-            return Err(Error::TooManyDoors);
+            return Err(EgressError::TooManyDoors);
         }
         Ok(())
     }
@@ -200,7 +206,7 @@ impl Doors {
         open: &mut HashMap<DoorKey, Door>,
         key: &DoorKey,
         access: DoorAccess,
-    ) -> Result<(), Error> {
+    ) -> Result<(), EgressError> {
         let DoorAccess { lists, grants, git, secrets } = access;
         let (home, known) = (self.home(key), open.get(key));
         // A door whose directory was replaced keeps its quota.
@@ -211,12 +217,12 @@ impl Doors {
         services.git.allow(git);
         services.secrets.allow(secrets);
         if !known.is_some_and(|door| door.is_reachable(&home)) {
-            let door = Door::open(&home, key, services, &self.context).map_err(Error::Door)?;
+            let door = Door::open(&home, key, services, &self.context).map_err(EgressError::Door)?;
             open.insert(key.clone(), door);
         }
         let file = door::directory(&home).join(GIT_CONFIGURATION);
         // The session has another user.
-        rules::replace(&file, configuration.as_bytes(), 0o644).map_err(Error::Door)
+        rules::replace(&file, configuration.as_bytes(), 0o644).map_err(EgressError::Door)
     }
 
     /// What stands behind a new door: it allows nothing yet.
@@ -247,7 +253,7 @@ impl Doors {
             match self.reopen(&key, &home) {
                 Ok(()) => opened += 1,
                 // The sandbox service made the directory, and nobody has opened the door yet.
-                Err(Error::Door(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(EgressError::Door(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, session.id = %key.session, "a door to the network stays closed");
@@ -261,8 +267,8 @@ impl Doors {
     }
 
     /// Opens a door with the rules of its file.
-    fn reopen(&self, key: &DoorKey, home: &Path) -> Result<(), Error> {
-        let rules = DoorRules::read(&home.join(RULES)).map_err(Error::Door)?;
+    fn reopen(&self, key: &DoorKey, home: &Path) -> Result<(), EgressError> {
+        let rules = DoorRules::read(&home.join(RULES)).map_err(EgressError::Door)?;
         let (access, mut open) = (DoorAccess::parse(&rules)?, self.lock());
         self.check_room(&open, key)?;
         self.apply(&mut open, key, access)
@@ -323,7 +329,7 @@ impl DoorAccess {
     ///
     /// # Errors
     /// By the first wrong one.
-    fn parse(rules: &DoorRules) -> Result<Self, Error> {
+    fn parse(rules: &DoorRules) -> Result<Self, EgressError> {
         let (lists, git) = (rules.parse()?, rules.git.parse()?);
         let secrets = SecretAccess::parse(git.project().cloned(), &rules.secrets)?;
         Ok(Self { lists, grants: rules.grants.clone(), git, secrets })

@@ -1,7 +1,7 @@
 //! Notes what sessions reached: a line of audit for each connection, and rows that people read later. Connections of some seconds to one host with
 //! one result share a row.
 
-use super::{access::Access, key::DoorKey, relay::Relay, rules::now};
+use super::{access::Access, clock::now, key::DoorKey, relay::Relay};
 use chassis::telemetry::AUDIT;
 use domain::{
     egress::EgressAccess,

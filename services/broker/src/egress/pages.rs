@@ -1,4 +1,3 @@
 //! Pages of the web for the models of sessions.
 
-pub mod error;
 pub mod reader;

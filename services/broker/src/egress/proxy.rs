@@ -2,12 +2,13 @@
 
 use super::{
     access::Access,
+    clock::now,
     head::{self, Protocol, Target},
     hello,
     names::{Names, Reach},
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
-    rules::{Grants, now},
+    rules::Grants,
 };
 use domain::{
     egress::{

@@ -1,7 +1,6 @@
 //! What the door of a session allows, as its file keeps it: a broker that starts again opens the doors that it had.
 
-use super::git::rules::GitRules;
-use crate::error::Error;
+use super::{clock::now, error::EgressError, git::rules::GitRules};
 use domain::{
     egress::{
         allow::{AllowList, AllowListError, AllowLists, EGRESS_ENTRIES_MAX},
@@ -16,7 +15,7 @@ use std::{
     io,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 /// For what a door is opened, with the opening of the workspace.
@@ -82,14 +81,19 @@ impl Grants {
     ///
     /// # Errors
     /// `epoch_stale`; `argument_invalid`: too many hosts or sessions.
-    pub(super) fn set(&mut self, session: SessionId, grant: Grant, now: Timestamp) -> Result<(), Error> {
+    pub(super) fn set(
+        &mut self,
+        session: SessionId,
+        grant: Grant,
+        now: Timestamp,
+    ) -> Result<(), EgressError> {
         if self.0.get(&session).is_some_and(|known| known.epoch > grant.epoch) {
-            return Err(Error::EpochStale);
+            return Err(EgressError::EpochStale);
         }
         self.0.retain(|_, grant| grant.expires_at > now);
         let has_room = self.0.contains_key(&session) || self.0.len() < GRANTS_MAX;
         if !has_room || grant.hosts.len() > EGRESS_ENTRIES_MAX {
-            return Err(Error::ArgumentInvalid("people have allowed too many hosts"));
+            return Err(EgressError::ArgumentInvalid("people have allowed too many hosts"));
         }
         self.0.insert(session, grant);
         Ok(())
@@ -136,16 +140,16 @@ impl DoorRules {
     ///
     /// # Errors
     /// `egress_sealed`; `argument_invalid`: secrets, unless the files are known to be closed.
-    pub(super) fn after(self, known: Option<Self>, stage: DoorStage) -> Result<Self, Error> {
+    pub(super) fn after(self, known: Option<Self>, stage: DoorStage) -> Result<Self, EgressError> {
         if !self.secrets.is_empty() && !matches!(stage, DoorStage::Before(_)) {
-            return Err(Error::ArgumentInvalid(
+            return Err(EgressError::ArgumentInvalid(
                 "a door gives secrets only before the files of its session are open",
             ));
         }
         let (sealed, mut grants) = known.map_or_else(Default::default, |known| (known.sealed, known.grants));
         let opened = match stage {
             DoorStage::Before(opening) if sealed.is_some_and(|sealed| opening <= sealed) => {
-                return Err(Error::DoorSealed);
+                return Err(EgressError::DoorSealed);
             }
             DoorStage::Open(opening) => Some(opening),
             DoorStage::Before(_) | DoorStage::Unknown => None,
@@ -166,12 +170,6 @@ impl DoorRules {
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         replace(path, &serde_json::to_vec(self)?, 0o600)
     }
-}
-
-/// The time of this moment.
-pub(super) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Replaces a file that has this mode: a reader sees the old content or the new one.

@@ -2,10 +2,9 @@
 //! as variables. So a value goes from this process into the sandbox of that script, and into no other. Rules without secrets give nothing: those under
 //! which programs of the session run.
 
-use super::key::DoorKey;
+use super::{error::EgressError, key::DoorKey};
 use crate::{
     credential,
-    error::Error,
     secrets::{
         error::EnvelopeError,
         vault::{OpenedSecret, SecretUse, Vault, VaultError},
@@ -79,13 +78,13 @@ impl SecretAccess {
     pub(super) fn parse(
         project: Option<ProjectId>,
         variables: &BTreeMap<String, String>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, EgressError> {
         if variables.len() > ENVIRONMENT_SECRETS_MAX {
-            return Err(Error::ArgumentInvalid("a script gets at most 16 secrets"));
+            return Err(EgressError::ArgumentInvalid("a script gets at most 16 secrets"));
         }
         let read = |(variable, secret): (&String, &String)| {
             if !is_variable_name(variable) || variable.len() > SECRET_VARIABLE_BYTES_MAX {
-                return Err(Error::ArgumentInvalid(
+                return Err(EgressError::ArgumentInvalid(
                     "the name of a variable is invalid, or it is longer than 128 bytes",
                 ));
             }

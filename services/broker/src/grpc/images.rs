@@ -57,7 +57,7 @@ pub(super) async fn pull(puller: &Puller, request: v1::PullLayerRequest) -> Resu
     };
     let layer = blob_digest.parse();
     let layer = layer.map_err(|_| Error::ArgumentInvalid("the digest of the layer is none of SHA-256"))?;
-    puller.pull(&request, &layer).await
+    Ok(puller.pull(&request, &layer).await?)
 }
 
 pub(super) fn to_response(item: StreamItem) -> Result<v1::PullLayerResponse, Status> {

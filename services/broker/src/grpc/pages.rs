@@ -4,6 +4,7 @@ use super::ids::door;
 use crate::{
     egress::{
         doors::Doors,
+        error::EgressError,
         pages::reader::{Page, PageRequest},
     },
     error::Error,
@@ -30,27 +31,27 @@ pub(super) async fn read(
 }
 
 /// The parts of a page that was found.
-fn parts(found: Result<Page, Error>) -> Pin<Box<dyn Stream<Item = Result<Part, Error>> + Send>> {
+fn parts(found: Result<Page, EgressError>) -> Pin<Box<dyn Stream<Item = Result<Part, EgressError>> + Send>> {
     let page = match found {
         Ok(page) => page,
         Err(error) => return Box::pin(stream::iter([Err(error)])),
     };
     let head = v1::PageHead { url: page.url.clone(), media_type: page.media_type.clone() };
-    let pieces = page.into_bytes().flat_map(|read| stream::iter(cut(read.map_err(Error::from))));
+    let pieces = page.into_bytes().flat_map(|read| stream::iter(cut(read.map_err(EgressError::from))));
     Box::pin(stream::iter([Ok(Part::Head(head))]).chain(pieces))
 }
 
 /// The pieces of what was read at once.
-fn cut(read: Result<Bytes, Error>) -> Vec<Result<Part, Error>> {
+fn cut(read: Result<Bytes, EgressError>) -> Vec<Result<Part, EgressError>> {
     match read {
         Ok(bytes) => bytes.chunks(rpc::CHUNK_BYTES).map(|piece| Ok(Part::Data(piece.to_vec()))).collect(),
         Err(error) => vec![Err(error)],
     }
 }
 
-fn to_response(part: Result<Part, Error>) -> Result<v1::ReadPageResponse, Status> {
+fn to_response(part: Result<Part, EgressError>) -> Result<v1::ReadPageResponse, Status> {
     part.map(|part| v1::ReadPageResponse { part: Some(part) }).map_err(|error| {
         tracing::debug!(error.code = error.code(), "ReadPage ended early");
-        error.to_status()
+        Error::from(error).to_status()
     })
 }

@@ -9,6 +9,7 @@ use crate::{
     caller::may_call,
     egress::{
         doors::Doors,
+        error::EgressError,
         git::rules::{GitRules, GitRulesError},
         rules::{DoorRules, DoorStage, Grant, RuleList},
     },
@@ -232,7 +233,7 @@ impl Server {
             return Err(Error::ArgumentInvalid("there are more lists than levels of settings"));
         }
         if request.git_credentials.len() > GIT_CREDENTIALS_MAX {
-            return Err(GitRulesError::TooMany.into());
+            return Err(EgressError::from(GitRulesError::TooMany).into());
         }
         let lists = request.lists.into_iter();
         let lists =

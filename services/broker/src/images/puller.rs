@@ -21,10 +21,7 @@ use super::{
     request::ImageRequest,
     stream::{LayerStream, Transfer},
 };
-use crate::{
-    error::Error,
-    secrets::vault::{OpenedSecret, SecretUse, Vault, VaultError},
-};
+use crate::secrets::vault::{OpenedSecret, SecretUse, Vault, VaultError};
 use chassis::{Service, tasks::Tasks};
 use domain::{
     egress::{git::GitAddress, secret_servers::SecretDestination},
@@ -51,6 +48,31 @@ pub struct Puller {
     pulls: Shares<TenantId>,
     tasks: Tasks,
     shutdown: CancellationToken,
+}
+
+/// Why an image is not resolved or pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// The call asks for a blob of something else.
+    #[error("the blob is no layer of the image")]
+    BlobUnknown,
+    /// The image, or its registry.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The credential cannot be opened.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+}
+
+impl PullError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::BlobUnknown => "argument_invalid",
+            Self::Image(error) => error.code(),
+            Self::Vault(error) => error.code(),
+        }
+    }
 }
 
 /// An image by its digest.
@@ -92,10 +114,10 @@ impl Puller {
     /// `Image`, `Vault`.
     ///
     /// Dropped midway: only the registry and the audit know of it.
-    pub async fn resolve(&self, request: &ImageRequest) -> Result<ResolvedImage, Error> {
+    pub async fn resolve(&self, request: &ImageRequest) -> Result<ResolvedImage, PullError> {
         let mut audit = AuditLine::new("resolved", request);
         let resolved = self.find_image(request, &mut audit).await;
-        audit.note_outcome(resolved.as_ref().err().map_or("ok", Error::code));
+        audit.note_outcome(resolved.as_ref().err().map_or("ok", PullError::code));
         resolved
     }
 
@@ -105,7 +127,7 @@ impl Puller {
     /// `Image`, `Vault`.
     ///
     /// Dropped midway, or if the stream is dropped: the connection to the registry is closed.
-    pub async fn pull(&self, request: &ImageRequest, layer: &Digest) -> Result<LayerStream, Error> {
+    pub async fn pull(&self, request: &ImageRequest, layer: &Digest) -> Result<LayerStream, PullError> {
         let mut audit = AuditLine::new("pulled", request);
         audit.blob = layer.to_string();
         let (blob, share) = match self.open(request, layer, &mut audit).await {
@@ -125,7 +147,7 @@ impl Puller {
         &self,
         request: &ImageRequest,
         audit: &mut AuditLine,
-    ) -> Result<ResolvedImage, Error> {
+    ) -> Result<ResolvedImage, PullError> {
         let _share = self.share(&self.resolves, request.tenant).await?;
         let mut repository = self.repository(request, audit).await?;
         let name = request.reference.manifest_name();
@@ -152,7 +174,7 @@ impl Puller {
         request: &ImageRequest,
         layer: &Digest,
         audit: &mut AuditLine,
-    ) -> Result<(BlobReader, Share), Error> {
+    ) -> Result<(BlobReader, Share), PullError> {
         let reason = "a layer is pulled from an image by digest; resolve the image first";
         let image = request.reference.digest().ok_or(ImageError::ReferenceInvalid(reason))?;
         let share = self.share(&self.pulls, request.tenant).await?;
@@ -165,7 +187,7 @@ impl Puller {
             }
         };
         let found = layers.iter().find(|known| known.digest == *layer);
-        let found = found.ok_or(Error::ArgumentInvalid("the blob is no layer of the image"))?;
+        let found = found.ok_or(PullError::BlobUnknown)?;
         let response = repository.blob(layer, None).await?;
         Ok((BlobReader::new(response, found.clone())?, share))
     }
@@ -179,13 +201,17 @@ impl Puller {
         })
     }
 
-    async fn repository(&self, request: &ImageRequest, audit: &mut AuditLine) -> Result<Repository, Error> {
+    async fn repository(
+        &self,
+        request: &ImageRequest,
+        audit: &mut AuditLine,
+    ) -> Result<Repository, PullError> {
         let credential = self.credential(request).await?;
         audit.note_secret(credential.as_ref());
         Ok(Repository::new(Arc::clone(&self.http), request.reference.clone(), credential)?)
     }
 
-    async fn credential(&self, request: &ImageRequest) -> Result<Option<NamedCredential>, Error> {
+    async fn credential(&self, request: &ImageRequest) -> Result<Option<NamedCredential>, PullError> {
         let Some(name) = request.credential.clone() else { return Ok(None) };
         let (registry, repository) = (request.reference.registry(), request.reference.repository());
         let address = GitAddress::parse(registry, &format!("/{repository}")).ok();

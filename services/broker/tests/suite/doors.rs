@@ -3,12 +3,12 @@
 use broker::{
     egress::{
         doors::Doors,
+        error::EgressError,
         git::{rules::GitRules, servers::GitServers},
         key::DoorKey,
         names::Names,
         rules::{DoorRules, DoorStage, Grant, RuleList},
     },
-    error::Error,
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, keyring::Keyring, vault::Vault},
 };
 use chassis::tasks::Tasks;
@@ -181,7 +181,7 @@ async fn a_directory_of_somebody_else_is_refused_at_the_start() {
     let started = Doors::start(&file.join("below"), names, servers, &Tasks::default(), &shutdown);
     assert!(started.is_err());
     // What a caller would get later says nothing about directories.
-    assert_eq!(Error::Door(std::io::Error::other("x")).code(), "internal");
+    assert_eq!(EgressError::Door(std::io::Error::other("x")).code(), "internal");
 }
 
 #[tokio::test]

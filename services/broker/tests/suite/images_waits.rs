@@ -3,7 +3,11 @@
 use crate::harness::{Broker, read, tenants};
 use broker::{
     images::{
-        error::ImageError, patience::Patience, puller::Puller, registry::hosts::Hosts, request::ImageRequest,
+        error::ImageError,
+        patience::Patience,
+        puller::{PullError, Puller},
+        registry::hosts::Hosts,
+        request::ImageRequest,
     },
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, keyring::Keyring, vault::Vault},
 };
@@ -106,7 +110,7 @@ async fn a_tenant_with_all_its_places_hears_that_it_is_busy() {
     let pulls = join_all((0..TENANT_PULLS).map(|_| puller.pull(&request, &held))).await;
     let error = puller.pull(&request, &other).await.unwrap_err();
     assert!(
-        matches!(&error, broker::error::Error::Image(ImageError::Busy(text)) if text.contains("this tenant")),
+        matches!(&error, PullError::Image(ImageError::Busy(text)) if text.contains("this tenant")),
         "{error}"
     );
     drop(pulls);

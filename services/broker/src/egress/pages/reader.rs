@@ -2,13 +2,13 @@
 //! redirect, passes the checks of the session's proxy: the lists, the look-up, the addresses. A door without any list lets pages of the public internet
 //! pass, and no host that the operator opened: permissions then decide what a session reads.
 
-use super::error::PageError;
 use crate::{
     cause::innermost,
     egress::{
         journal::{Journal, JournalRecord},
         key::DoorKey,
         names::{CheckedNames, Names, Reach},
+        page_error::PageError,
         proxy::Proxy,
         refusal::Refusal,
         relay::Relay,

@@ -1,0 +1,66 @@
+//! Why a door to the network refuses or fails.
+
+use super::{git::rules::GitRulesError, page_error::PageError};
+use domain::{egress::allow::AllowListError, secret::SecretNameError};
+use std::io;
+use store::error::Error as StoreError;
+
+/// Why a call about a door failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// A field of the call is wrong.
+    #[error("{0}")]
+    ArgumentInvalid(&'static str),
+    /// The name of the secret is wrong.
+    #[error(transparent)]
+    Name(#[from] SecretNameError),
+    /// A list of hosts is wrong.
+    #[error(transparent)]
+    AllowList(#[from] AllowListError),
+    /// The rules for git are wrong.
+    #[error(transparent)]
+    GitRules(#[from] GitRulesError),
+    /// The session has no open door.
+    #[error("the network of this session is closed: its next prompt opens it")]
+    DoorClosed,
+    /// Programs of the session may run already.
+    #[error(
+        "the files of this session are open, so its door takes no rules for a clone, a setup or an install"
+    )]
+    DoorSealed,
+    /// Another worker has taken the session over.
+    #[error("a later loop of this session has set what its door allows")]
+    EpochStale,
+    /// There are too many doors.
+    #[error("this broker has as many doors to the network as it can have")]
+    TooManyDoors,
+    /// The socket of a door cannot be made.
+    #[error("the door to the network cannot be opened")]
+    Door(#[source] io::Error),
+    /// The page cannot be read.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// What a session reached cannot be stored.
+    #[error("the network use of this session cannot be stored")]
+    Journal(#[source] StoreError),
+}
+
+impl EgressError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ArgumentInvalid(_) => "argument_invalid",
+            Self::Name(_) => "secret_name_invalid",
+            Self::AllowList(_) => "egress_list_invalid",
+            Self::GitRules(error) => error.code(),
+            Self::DoorClosed => "egress_unavailable",
+            Self::DoorSealed => "egress_sealed",
+            Self::EpochStale => "epoch_stale",
+            Self::TooManyDoors => "egress_doors_too_many",
+            Self::Door(_) => "internal",
+            Self::Page(error) => error.code(),
+            Self::Journal(error) if error.is_transient() => "store_unavailable",
+            Self::Journal(_) => "internal",
+        }
+    }
+}
