@@ -7,6 +7,5 @@ mod pager;
 pub(crate) mod paint;
 pub(crate) mod progress;
 pub(crate) mod raw;
-pub(crate) mod render;
 pub(crate) mod show;
 pub(crate) mod table;

@@ -13,5 +13,6 @@ pub(crate) mod presentation;
 pub(crate) mod prompt;
 pub(crate) mod pty;
 pub(crate) mod push;
+pub(crate) mod render;
 pub(crate) mod sessions;
 pub(crate) mod watch;

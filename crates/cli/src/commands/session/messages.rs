@@ -1,5 +1,6 @@
 //! `flotilla messages`: the conversation of a session; and the messages that other commands name.
 
+use super::render::Renderer;
 use crate::{
     client::{Client, Paged, all_pages, call, first_pages},
     exit::{Exit, coded},
@@ -8,7 +9,6 @@ use crate::{
     terminal::{
         output::Output,
         paint::{Paint, one_line},
-        render::Renderer,
         table::{Side, Table},
     },
 };

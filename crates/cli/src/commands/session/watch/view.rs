@@ -4,14 +4,17 @@ use super::{command::CommandResult, silence::Silence};
 use crate::{
     commands::{
         requests::{answer::Open, subtasks::Subtasks},
-        session::presentation::{Purpose, Show, ShowArgs},
+        session::{
+            presentation::{Purpose, Show, ShowArgs},
+            render::Renderer,
+        },
     },
     exit::Exit,
     stream::{
         item::{Event, Item},
         usage::TurnUsage,
     },
-    terminal::{output::Output, render::Renderer},
+    terminal::output::Output,
 };
 use anyhow::Result;
 use serde_json::json;
