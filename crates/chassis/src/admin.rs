@@ -1,6 +1,6 @@
 //! The admin port: liveness, readiness and metrics of the process. Users must never reach it.
 
-use crate::{lock, tasks};
+use crate::tasks;
 use axum::{
     Json, Router,
     extract::State,
@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::net::TcpListener;
@@ -72,7 +72,7 @@ impl Health {
     }
 
     fn insert(&self, name: &'static str, component: Component) {
-        lock(&self.0).insert(name, component);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, component);
     }
 
     /// Whether every component that the service needs works. False until the first component is set.
@@ -82,7 +82,7 @@ impl Health {
 
     /// Returns the current state of all components.
     pub fn snapshot(&self) -> Snapshot {
-        let components = lock(&self.0).clone();
+        let components = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_ready = |component: &Component| component.ok || component.optional;
         Snapshot { ready: !components.is_empty() && components.values().all(is_ready), components }
     }

@@ -4,6 +4,7 @@
 //! makes no other decision.
 
 pub(crate) mod catalogue;
+pub(crate) mod choices;
 pub(crate) mod environments;
 pub(crate) mod events;
 pub(crate) mod files;

@@ -3,6 +3,7 @@
 
 mod answer_body;
 pub(crate) mod bodies;
+pub(crate) mod broker;
 pub(crate) mod code_header;
 pub(crate) mod directory_project;
 pub(crate) mod entity;

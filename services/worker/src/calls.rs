@@ -1,7 +1,6 @@
 //! Runs tool calls: their subjects, permissions, checks and bounds, and the parallel calls of one step. `tools` defines what
 //! each tool does.
 
-pub(crate) mod intents;
 pub(crate) mod judge;
 pub(crate) mod output;
 pub(crate) mod perform;

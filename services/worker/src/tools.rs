@@ -9,6 +9,7 @@ pub(crate) mod files;
 pub(crate) mod invalid;
 pub(crate) mod media;
 pub(crate) mod outcome;
+pub(crate) mod path;
 pub(crate) mod people;
 pub(crate) mod registry;
 pub(crate) mod skill;

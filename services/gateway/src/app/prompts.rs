@@ -2,9 +2,7 @@
 //! turn.
 
 pub(crate) mod accept;
-pub(crate) mod agents;
 pub(crate) mod no_files;
-pub(crate) mod options;
 pub(crate) mod parts;
 pub(crate) mod request;
 pub(crate) mod turn;

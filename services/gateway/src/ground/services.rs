@@ -1,5 +1,4 @@
-//! The connections to our other services.
+//! The connection to the sandbox service, and what that service and the broker refuse. The connection to the broker stands above, with the errors.
 
-pub(crate) mod broker;
 pub(crate) mod push;
 pub(crate) mod sandbox;

@@ -1,11 +1,7 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
 use super::{
-    error::Error,
-    origin::Origins,
-    quotas::Quotas,
-    room::Room,
-    services::{broker::Broker, sandbox::Sandbox},
+    broker::Broker, error::Error, origin::Origins, quotas::Quotas, room::Room, services::sandbox::Sandbox,
 };
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;

@@ -167,7 +167,7 @@ impl Permissions {
     }
 
     /// Whether a call of `agent` may run, needs a person's permission, or must not run. Reads its shell commands only if a rule may refuse one.
-    pub(super) async fn judge(
+    pub(crate) async fn judge(
         &self,
         agent: &str,
         converter: TenantConverter<'_>,
@@ -194,7 +194,7 @@ impl Permissions {
 
     /// Whether the model may keep making the same call of `tool` with the same answer. Rules of the session and of settings
     /// decide; without such a rule, a person does. The built-in rules of agents do not cover repetition.
-    pub(super) fn repetition_verdict(&self, agent: &str, tool: &str) -> Verdict {
+    pub(crate) fn repetition_verdict(&self, agent: &str, tool: &str) -> Verdict {
         let mut lists: Vec<Rules> = self.settings.rules(agent);
         let approvals: Vec<Rule> =
             self.lists.iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval).cloned().collect();
@@ -211,7 +211,7 @@ impl Permissions {
 
     /// The use that a person must allow: the first one of a call that no rule allows yet, with what the other ones of the same
     /// permission use.
-    pub(super) fn use_to_ask(&self, agent: &str, subject: &Subject) -> Option<Use> {
+    pub(crate) fn use_to_ask(&self, agent: &str, subject: &Subject) -> Option<Use> {
         let all = self.all(agent);
         let mut uses = subject.uses.iter().filter(|used| self.of_use(&all, used) == Verdict::Ask);
         let Some(mut asked) = uses.next().cloned() else { return subject.uses.first().cloned() };

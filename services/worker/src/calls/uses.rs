@@ -3,10 +3,8 @@
 use crate::tools::{
     batch,
     egress::network,
-    files::{
-        apply_patch,
-        path::{absolute, normal, relative},
-    },
+    files::apply_patch,
+    path::{absolute, normal, relative},
     registry,
     tool::Tool,
 };

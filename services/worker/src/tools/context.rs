@@ -1,8 +1,8 @@
 //! The context of a running tool.
 
 use super::{
-    files::path::absolute,
     outcome::{Output, ToolError},
+    path::absolute,
 };
 use crate::process::{deps::Deps, sandbox::Identity};
 use convert_client::converter::TenantConverter;

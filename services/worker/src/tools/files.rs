@@ -7,7 +7,6 @@ pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod list;
 pub(crate) mod multiedit;
-pub(crate) mod path;
 pub(crate) mod preview;
 pub(crate) mod read;
 pub(crate) mod write;

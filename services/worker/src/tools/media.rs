@@ -3,8 +3,8 @@
 
 use super::{
     context::CallContext,
-    files::path::relative,
     outcome::{Output, ToolError, sandbox_error},
+    path::relative,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{

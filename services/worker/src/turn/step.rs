@@ -3,9 +3,13 @@
 mod unanswered;
 
 use self::unanswered::{aborted, interrupted};
-use super::{session::Session, snapshots::StepFiles, waits::doubt};
+use super::{
+    intents::{AnswerTerms, SettledAnswer},
+    session::Session,
+    snapshots::StepFiles,
+    waits::doubt,
+};
 use crate::{
-    calls::intents::{AnswerTerms, SettledAnswer},
     conversation::entries,
     model::call::{AnswerEnd, ModelCall, ModelEnd, ModelEvent, PartialAnswer},
     process::clock::now,

@@ -2,12 +2,15 @@
 // Continues in store::session::inputs, which stores the prompt, and in worker::claim, which receives the hints.
 
 use super::{
-    agents::{self, AgentUse},
-    options, parts,
+    parts,
     request::{PromptPart, PromptRequest},
 };
 use crate::{
     app::{
+        choices::{
+            agents::{self, AgentUse},
+            options,
+        },
         ground::{admission, checks, gateway::Gateway, wake},
         history::revert,
     },

@@ -2,8 +2,8 @@
 
 use crate::{
     app::{
+        choices::agents::{self, AgentUse},
         ground::{checks, gateway::Gateway, wake},
-        prompts::agents::{self, AgentUse},
     },
     auth::principal::Principal,
     ground::{

@@ -3,12 +3,12 @@
 use super::budget;
 use crate::{
     app::{
-        ground::{admission, checks, gateway::Gateway},
-        projects::{manage, source},
-        prompts::{
+        choices::{
             agents::{self, AgentUse},
             options,
         },
+        ground::{admission, checks, gateway::Gateway},
+        projects::{manage, source},
     },
     auth::principal::Principal,
     ground::{

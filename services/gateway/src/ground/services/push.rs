@@ -14,7 +14,7 @@ pub(crate) struct PushRefusal {
 
 impl PushRefusal {
     /// The refusal in a status of the broker.
-    pub(super) fn new(code: &str, status: &Status) -> Self {
+    pub(in crate::ground) fn new(code: &str, status: &Status) -> Self {
         Self { code: code.to_owned(), kind: kind(status.code()), message: status.message().to_owned() }
     }
 }

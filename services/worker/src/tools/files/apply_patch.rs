@@ -4,14 +4,16 @@
 use super::{
     diff::{self, compare},
     edit::inexact_note,
-    path::{absolute, relative},
     write::{load, save},
 };
-use crate::process::sandbox::is_away;
-use crate::tools::{
-    context::CallContext,
-    outcome::{Output, ToolError, UNCERTAIN, conversion_error, sandbox_error},
-    spec::tool_spec,
+use crate::{
+    process::sandbox::is_away,
+    tools::{
+        context::CallContext,
+        outcome::{Output, ToolError, UNCERTAIN, conversion_error, sandbox_error},
+        path::{absolute, relative},
+        spec::tool_spec,
+    },
 };
 use convert_client::{
     patch::{self, Change},

@@ -1,7 +1,9 @@
 //! A file change as clients see it.
 
-use super::path::{absolute, relative};
-use crate::tools::context::CallContext;
+use crate::tools::{
+    context::CallContext,
+    path::{absolute, relative},
+};
 use convert_client::{reply::Diff, request::FileVersions};
 use serde_json::{Map, Value, json};
 

@@ -3,12 +3,12 @@
 
 use super::{
     diff::{compare, file_change, proposed_change},
-    path::relative,
     write::{load, save},
 };
 use crate::tools::{
     context::CallContext,
     outcome::{Output, ToolError, conversion_error},
+    path::relative,
     spec::tool_spec,
 };
 use convert_client::{

@@ -1,9 +1,9 @@
 //! `glob`: finds files by name.
 
-use super::path::{absolute, relative};
 use crate::tools::{
     context::CallContext,
     outcome::{Output, ToolError, sandbox_error},
+    path::{absolute, relative},
     spec::tool_spec,
 };
 use domain::policy::tool;

@@ -1,9 +1,9 @@
 //! `grep`: finds lines by a regular expression.
 
-use super::path::absolute;
 use crate::tools::{
     context::CallContext,
     outcome::{Output, ToolError, sandbox_error},
+    path::absolute,
     spec::tool_spec,
 };
 use domain::policy::tool;

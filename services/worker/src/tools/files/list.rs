@@ -1,9 +1,9 @@
 //! `list`: shows a directory as a tree.
 
-use super::path::relative;
 use crate::tools::{
     context::CallContext,
     outcome::{Output, ToolError, sandbox_error},
+    path::relative,
     spec::tool_spec,
 };
 use domain::policy::tool;

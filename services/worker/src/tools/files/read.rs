@@ -1,12 +1,12 @@
 //! `read`: shows lines of a file, an image, a PDF document, or the entries of a directory.
 
-use super::path;
 use crate::{
     repository::guidance::instruction,
     tools::{
         context::CallContext,
         media,
         outcome::{Output, TRUNCATED, ToolError, sandbox_error},
+        path,
         spec::tool_spec,
     },
 };

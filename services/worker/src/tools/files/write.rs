@@ -1,14 +1,14 @@
 //! `write`: writes a whole file.
 
-use super::{
-    diff::{compare, file_change, proposed_change},
-    path::relative,
-};
-use crate::process::sandbox::is_away;
-use crate::tools::{
-    context::CallContext,
-    outcome::{Output, ToolError, UNCERTAIN, sandbox_error},
-    spec::tool_spec,
+use super::diff::{compare, file_change, proposed_change};
+use crate::{
+    process::sandbox::is_away,
+    tools::{
+        context::CallContext,
+        outcome::{Output, ToolError, UNCERTAIN, sandbox_error},
+        path::relative,
+        spec::tool_spec,
+    },
 };
 use convert_client::request::FileVersions;
 use domain::limits;

@@ -6,7 +6,7 @@ use crate::{
     repository::guidance::{GuidanceError, configuration_error},
     tools::{outcome::failure, registry, tool::Tool},
     turn::{
-        prompt::calls as prompt_calls,
+        prompt_calls,
         session::Session,
         session_loop::Loop,
         snapshots::Tracked,

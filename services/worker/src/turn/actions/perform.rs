@@ -2,12 +2,7 @@
 
 use crate::{
     record::WriteError,
-    turn::{
-        compaction,
-        prompt::{calls, commands::Commands},
-        session_loop::Loop,
-        waits::doubt,
-    },
+    turn::{compaction, prompt::commands::Commands, prompt_calls, session_loop::Loop, waits::doubt},
 };
 use domain::{
     event::{Event, Status},
@@ -41,7 +36,7 @@ impl Loop {
                 }
             }
             Action::BeginCalls => {
-                let calls = calls::begin(&mut self.session).await?;
+                let calls = prompt_calls::begin(&mut self.session).await?;
                 self.tool_calls.begin_step(calls);
             }
             Action::Run(calls) => return self.run_calls(calls).await,

@@ -3,9 +3,7 @@
 use crate::{
     record::WriteError,
     tools::{registry, tool::Performer},
-    turn::{
-        prompt::calls as prompt_calls, session_loop::Loop, tool_calls::LoopCall, waits::changes::CallChanges,
-    },
+    turn::{prompt_calls, session_loop::Loop, tool_calls::LoopCall, waits::changes::CallChanges},
 };
 use domain::{
     conversation::part::ToolState,

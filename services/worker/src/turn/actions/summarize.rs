@@ -1,10 +1,9 @@
 //! Begins the step of a summary, and calls the model for it.
 
 use crate::{
-    calls::intents::AnswerTerms,
     model::call::{Attempt, ModelCall},
     record::WriteError,
-    turn::{compaction, session_loop::Loop, step},
+    turn::{compaction, intents::AnswerTerms, session_loop::Loop, step},
 };
 use domain::turn::signal::Signal;
 

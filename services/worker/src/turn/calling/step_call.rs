@@ -2,12 +2,11 @@
 
 use super::models::Models;
 use crate::{
-    calls::intents::AnswerTerms,
     conversation::structured::Structured,
     lower::{request, step_context::StepContext},
     model::{call::Attempt, gate::CallPlan},
     repository::guidance::Guidance,
-    turn::session::Session,
+    turn::{intents::AnswerTerms, session::Session},
 };
 use domain::{
     conversation::message::{Assistant, User},

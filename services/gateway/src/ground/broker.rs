@@ -1,6 +1,6 @@
 //! The connection to the broker, which keeps the secrets of tenants and pushes with them. Only this file reads its codes.
 
-use super::push::PushRefusal;
+use super::services::push::PushRefusal;
 use crate::ground::{entity::Entity, error::Error};
 use anyhow::Context as _;
 use chassis::{backends::BrokerConfig, grpc::backend::Backend};

@@ -39,7 +39,9 @@ pub(in crate::app) struct AgentUse<'a> {
 }
 
 /// The agents that the parts of a prompt name for subtasks.
-pub(super) fn of_parts<'a>(bodies: impl Iterator<Item = &'a Body>) -> impl Iterator<Item = AgentUse<'a>> {
+pub(in crate::app) fn of_parts<'a>(
+    bodies: impl Iterator<Item = &'a Body>,
+) -> impl Iterator<Item = AgentUse<'a>> {
     let name = |body: &'a Body| match body {
         Body::Agent(agent) => Some(agent.name.as_str()),
         Body::Subtask(task) => Some(task.agent.as_str()),

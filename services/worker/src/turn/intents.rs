@@ -1,7 +1,7 @@
 //! The calls of a model's answer, as they are stored with it before anything starts: begun, waiting for a person, or answered at once.
 
-use super::{judge::Judge, permissions::Permissions};
 use crate::{
+    calls::{judge::Judge, permissions::Permissions},
     conversation::{
         marks,
         structured::{self, Structured},

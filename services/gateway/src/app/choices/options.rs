@@ -35,7 +35,7 @@ pub(in crate::app) fn check_variant(variant: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// `tools_too_many`, `tool_name_invalid`.
-pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
+pub(in crate::app) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
     if tools.len() > TOOL_SWITCHES_MAX {
         let message =
             format!("the prompt switches {} tools, the limit is {}", tools.len(), TOOL_SWITCHES_MAX);
@@ -54,7 +54,7 @@ pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
 ///
 /// # Errors
 /// `schema_too_large`, `schema_invalid`, `retries_too_many`, `conversion_busy`, `conversion_failed`.
-pub(super) async fn check_format(
+pub(in crate::app) async fn check_format(
     converter: TenantConverter<'_>,
     format: Option<&Format>,
 ) -> Result<(), Error> {
