@@ -123,7 +123,7 @@ fn table(document: &mut String, title: &str, bounds: &[Bound]) {
 /// Lists the sources of the programs.
 fn sources(files: &[File]) -> Vec<&File> {
     let is_source = |file: &&File| {
-        let is_of_a_program = ["crates", "services"].iter().any(|dir| file.is_in(dir));
+        let is_of_a_program = ["cli", "crates", "services"].iter().any(|dir| file.is_in(dir));
         let is_for_tests = file.path.contains("/tests") || file.is_in("crates/testkit");
         file.has_extension("rs") && is_of_a_program && file.path.contains("/src/") && !is_for_tests
     };

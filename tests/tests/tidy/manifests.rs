@@ -28,7 +28,15 @@ const MATRIX: [(&str, &[&str]); 25] = [
     ("crates/model-script", &[]),
     ("crates/testkit", &["domain", "rpc", "local", "model-script"]),
     (
-        "crates/cli",
+        "services/gateway",
+        &["domain", "settings", "rpc", "store", "bus", "chassis", "shares", "convert-client"],
+    ),
+    ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
+    ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
+    // Of the store only its own tables: `broker`.
+    ("services/broker", &["domain", "rpc", "store", "chassis", "shares"]),
+    (
+        "cli",
         &[
             "domain",
             "settings",
@@ -42,14 +50,6 @@ const MATRIX: [(&str, &[&str]); 25] = [
             "broker",
         ],
     ),
-    (
-        "services/gateway",
-        &["domain", "settings", "rpc", "store", "bus", "chassis", "shares", "convert-client"],
-    ),
-    ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
-    ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
-    // Of the store only its own tables: `broker`.
-    ("services/broker", &["domain", "rpc", "store", "chassis", "shares"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.
@@ -90,10 +90,10 @@ const OWNERS: [(&str, &[&str]); 30] = [
     ("jsonc-parser", &["crates/settings"]),
     ("saphyr-parser", &["crates/settings"]),
     ("percent-encoding", &["crates/domain"]),
-    ("indicatif", &["crates/cli"]),
+    ("indicatif", &["cli"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
-    ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "services/broker", "tests"]),
+    ("reqwest", &["crates/llm", "crates/chassis", "cli", "services/broker", "tests"]),
     ("oci-spec", &["services/broker"]),
     ("http-auth", &["services/broker"]),
     ("http-body", &["services/gateway"]),

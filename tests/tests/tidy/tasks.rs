@@ -12,7 +12,7 @@ const OWNERS: [(&str, &str); 15] = [
     ("crates/chassis/src/port.rs", "the connections of a port"),
     ("crates/bus/src/outgoing.rs", "the bus knows no chassis; its queues survive panics of the client"),
     ("crates/store/src/pool/loan.rs", "the rollback of a transaction whose caller is gone"),
-    ("crates/cli/src/commands/session/pty.rs", "a thread for the keyboard, which nothing can interrupt"),
+    ("cli/src/commands/session/pty.rs", "a thread for the keyboard, which nothing can interrupt"),
     ("crates/local/src/process.rs", "a thread that lives as long as its child processes, which end with it"),
     ("crates/sandbox-init/src", "no async runtime; its threads end the sandbox when they fail"),
     (
@@ -78,7 +78,7 @@ fn tasks_and_threads_start_at_their_owners() {
     for file in &files() {
         let is_source = file.has_extension("rs")
             && file.path.contains("/src/")
-            && (file.is_in("crates") || file.is_in("services"));
+            && ["cli", "crates", "services"].iter().any(|dir| file.is_in(dir));
         // The testkit and the fake of the command line are for tests only.
         let is_for_tests = file.is_in("crates/testkit")
             || file.path.split('/').any(|name| ["tests", "tests.rs", "fake.rs", "fake"].contains(&name));

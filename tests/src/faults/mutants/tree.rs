@@ -10,7 +10,8 @@ use std::{
 };
 
 /// The files that the build of `flotilla` reads; nothing else is copied.
-const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "crates", "migrations", "proto", "services", "tests"];
+const SOURCES: [&str; 8] =
+    ["Cargo.toml", "Cargo.lock", "cli", "crates", "migrations", "proto", "services", "tests"];
 
 /// A copy of the workspace's sources.
 #[derive(Debug)]

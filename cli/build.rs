@@ -19,7 +19,7 @@ fn main() {
 }
 
 fn find_commit() -> Option<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?.canonicalize().ok()?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.canonicalize().ok()?;
     // The sources may lie inside of another repository, whose commits say nothing about them.
     if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {
         return None;

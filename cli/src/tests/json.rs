@@ -24,7 +24,7 @@ use std::{
     path::Path,
 };
 
-const PAGE: &str = include_str!("../../../../docs/json.md");
+const PAGE: &str = include_str!("../../../docs/json.md");
 /// The heading of all events, whose types are those of the log.
 const EVENT: &str = "event";
 
