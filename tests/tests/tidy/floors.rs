@@ -1,5 +1,8 @@
 //! The modules of each crate form floors: a module imports only modules below it, without circles, and does not import a
 //! child of another module that contains code. A module is a file; tests next to the code do not count.
+//!
+//! The rooms of each folder form floors as well. A room is a folder together with the file of its name, or a file without a folder. So whoever knows one
+//! file of a room knows on which side of it every other room stands.
 
 use crate::{conclude, files, modules::Module};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,11 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The path of a module from the root of its crate. The path of the root is empty.
 type Path = Vec<String>;
 
+/// Who imports whom.
+type Arrows = BTreeMap<Path, BTreeSet<Path>>;
+
 /// The imports between the modules of one crate.
 struct Graph {
     /// The directory of the crate.
     name: String,
-    arrows: BTreeMap<Path, BTreeSet<Path>>,
+    arrows: Arrows,
     /// Modules that only declare others.
     groups: BTreeSet<Path>,
 }
@@ -30,47 +36,69 @@ impl Graph {
         Self { name: name.to_owned(), arrows, groups }
     }
 
-    /// Finds the sets of modules that import each other, directly or not.
-    fn circles(&self) -> Vec<BTreeSet<&Path>> {
-        let mut circles: Vec<BTreeSet<&Path>> = vec![];
-        for module in self.arrows.keys() {
-            let below = self.below(module);
-            if circles.iter().all(|circle| !circle.contains(module)) && below.contains(module) {
-                circles.push(below.into_iter().filter(|other| self.below(other).contains(module)).collect());
+    /// The imports between rooms of the same folder. A module and its own children share a room there.
+    fn arrows_of_rooms(&self) -> Arrows {
+        let mut rooms = Arrows::new();
+        for (from, to) in self.arrows() {
+            let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
+            if let (Some(from), Some(to)) = (from.get(..=shared), to.get(..=shared)) {
+                rooms.entry(from.to_vec()).or_default().insert(to.to_vec());
             }
         }
-        circles
+        rooms
     }
 
-    /// Lists the modules that a module imports, directly or not.
-    fn below<'a>(&'a self, module: &'a Path) -> BTreeSet<&'a Path> {
-        let (mut below, mut open) = (BTreeSet::new(), vec![module]);
-        while let Some(next) = open.pop() {
-            open.extend(self.arrows[next].iter().filter(|target| below.insert(*target)));
-        }
-        below
+    fn arrows(&self) -> impl Iterator<Item = (&Path, &Path)> {
+        self.arrows.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)))
     }
 
     /// Lists the imports of a module whose parent contains code, from outside that parent.
     fn entries_past_a_parent(&self) -> Vec<(&Path, &Path)> {
-        let arrows = self.arrows.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)));
         let is_past = |(from, to): &(&Path, &Path)| {
             let mut parents = (1..to.len()).map(|length| to[..length].to_vec());
             parents.any(|parent| !self.groups.contains(&parent) && !from.starts_with(&parent))
         };
-        arrows.filter(is_past).collect()
+        self.arrows().filter(is_past).collect()
     }
 
     fn complaints(&self) -> Vec<String> {
-        let circles = self.circles().into_iter().map(|circle| {
+        let (rooms, of_imports) = (self.arrows_of_rooms(), circles(&self.arrows));
+        let mut of_rooms = circles(&rooms);
+        // Of files without folders, the circle of imports says it all.
+        of_rooms.retain(|circle| !of_imports.contains(circle));
+        let text = |kind: &str, circle: BTreeSet<&Path>| {
             let names: Vec<_> = circle.into_iter().map(display).collect();
-            format!("{}: a circle of imports: {}", self.name, names.join(", "))
-        });
+            format!("{}: a circle of {kind}: {}", self.name, names.join(", "))
+        };
+        let of_rooms = of_rooms.into_iter().map(|circle| text("rooms", circle));
+        let circles = of_imports.into_iter().map(|circle| text("imports", circle)).chain(of_rooms);
         let entries = self.entries_past_a_parent().into_iter();
         let entries =
             entries.map(|(from, to)| format!("{}: {} imports {}", self.name, display(from), display(to)));
         circles.chain(entries).collect()
     }
+}
+
+/// Finds the sets of modules or rooms that import each other, directly or not.
+fn circles(arrows: &Arrows) -> Vec<BTreeSet<&Path>> {
+    let mut circles: Vec<BTreeSet<&Path>> = vec![];
+    for module in arrows.keys() {
+        let under = below(arrows, module);
+        if circles.iter().all(|circle| !circle.contains(module)) && under.contains(module) {
+            circles.push(under.into_iter().filter(|other| below(arrows, other).contains(module)).collect());
+        }
+    }
+    circles
+}
+
+/// Lists what a module or a room imports, directly or not.
+fn below<'a>(arrows: &'a Arrows, module: &'a Path) -> BTreeSet<&'a Path> {
+    let (mut below, mut open) = (BTreeSet::new(), vec![module]);
+    while let Some(next) = open.pop() {
+        let targets = arrows.get(next).into_iter().flatten();
+        open.extend(targets.filter(|target| below.insert(*target)));
+    }
+    below
 }
 
 /// Resolves a path in the module `from`; `None` for a path to another crate.
@@ -114,23 +142,6 @@ fn modules_form_floors() {
     conclude(crates.values().map(Vec::len).sum(), &complaints);
 }
 
-/// A folder with many files should be divided into groups.
-#[test]
-fn folders_are_small() {
-    const FILES_MAX: usize = 15;
-    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
-    let is_module = |file: &&crate::File| {
-        file.path.contains("/src/") && file.has_extension("rs") && file.name() != "tests.rs"
-    };
-    for file in files().iter().filter(is_module) {
-        let (folder, _) = file.path.rsplit_once('/').unwrap();
-        *folders.entry(folder.to_owned()).or_default() += 1;
-    }
-    let large = folders.iter().filter(|(_, count)| **count > FILES_MAX);
-    let complaints: Vec<_> = large.map(|(folder, count)| format!("{folder} has {count} files")).collect();
-    conclude(folders.len(), &complaints);
-}
-
 #[test]
 fn circles_and_entries_past_a_parent_are_reported() {
     let module = |path: &str, text: &str| Module::parse(path, text).unwrap();
@@ -158,4 +169,25 @@ fn circles_and_entries_past_a_parent_are_reported() {
         ("aunt.rs", "use crate::{a::{b::g}};"),
     ];
     assert_eq!(complaints(&aunt), ["x: aunt imports a::b"]);
+    // No two files import each other, but the two folders do.
+    let rooms = [
+        ("lib.rs", "mod left; mod right;"),
+        ("left.rs", "//! A group.\npub mod one; pub mod two;"),
+        ("left/one.rs", "use crate::right::one::f;"),
+        ("left/two.rs", "pub fn g() {}"),
+        ("right.rs", "//! A group.\npub mod one; mod two;"),
+        ("right/one.rs", "pub fn f() {}"),
+        ("right/two.rs", "use crate::left::two::g;"),
+    ];
+    assert_eq!(complaints(&rooms), ["x: a circle of rooms: left, right"]);
+    // The same one floor deeper, and a file of its own is a room as well.
+    let deep = [
+        ("lib.rs", "mod a;"),
+        ("a.rs", "//! A group.\nmod file; mod room;"),
+        ("a/file.rs", "use super::room::leaf::f; pub fn g() {}"),
+        ("a/room.rs", "//! A group.\npub mod leaf; mod other;"),
+        ("a/room/leaf.rs", "pub fn f() {}"),
+        ("a/room/other.rs", "fn h() { crate::a::file::g() }"),
+    ];
+    assert_eq!(complaints(&deep), ["x: a circle of rooms: a::file, a::room"]);
 }
