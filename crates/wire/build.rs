@@ -1,5 +1,6 @@
 //! Compiles the messages of proto/flotilla/v1 without a system protoc, and hands their descriptors to dependent crates.
 
+use protox::prost_reflect::DescriptorPool;
 use std::{env, error::Error, ffi::OsStr, fs, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // With the options of methods, which the generated type of the descriptors drops.
     fs::write(&path, compiled.encode_file_descriptor_set())?;
     let descriptors = compiled.file_descriptor_set();
+    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("codes.rs"), codes(&compiler.descriptor_pool())?)?;
     prost_build::Config::new()
         .bytes([
             ".flotilla.v1.Event.properties_json",
@@ -27,4 +29,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::metadata=descriptors={}", path.display());
     println!("cargo::rerun-if-changed={}", package.display());
     Ok(())
+}
+
+/// The table of the error codes for `code.rs`: spelling and kind of each, by number.
+///
+/// # Errors
+/// If a code has no kind, or the numbers have gaps.
+fn codes(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
+    let codes = pool.get_enum_by_name("flotilla.v1.ErrorCode").ok_or("no ErrorCode")?;
+    let option = pool.get_extension_by_name("flotilla.v1.error_kind").ok_or("no error_kind")?;
+    let kinds = pool.get_enum_by_name("flotilla.v1.ErrorKind").ok_or("no ErrorKind")?;
+    let mut values: Vec<_> = codes.values().collect();
+    values.sort_by_key(|code| code.number());
+    let mut rows = String::new();
+    for (at, code) in values.iter().enumerate() {
+        let kind = code.options().get_extension(&option).as_enum_number().unwrap_or_default();
+        let kind = kinds.get_value(kind).filter(|kind| kind.number() != 0);
+        let kind = kind.ok_or_else(|| format!("{} has no kind", code.name()))?;
+        if usize::try_from(code.number()) != Ok(at) {
+            return Err(format!("{} is {}, and no code is {at}", code.name(), code.number()).into());
+        }
+        let name = code.name().trim_start_matches("ERROR_CODE_").to_lowercase();
+        let kind = kind.name().trim_start_matches("ERROR_KIND_");
+        let words = kind.split('_').map(|word| word[..1].to_owned() + &word[1..].to_lowercase());
+        rows.push_str(&format!("    (\"{name}\", ErrorKind::{}),\n", words.collect::<String>()));
+    }
+    Ok(format!("const CODES: [(&str, ErrorKind); {}] = [\n{rows}];\n", values.len()))
 }

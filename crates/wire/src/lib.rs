@@ -10,6 +10,7 @@ pub mod v1 {
 /// The compiled files of `proto/flotilla/v1`, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+mod code;
 mod file_diff;
 mod prompt_part;
 mod secret_value;
