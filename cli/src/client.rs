@@ -12,7 +12,7 @@ use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use rpc::{
     client::Bearer,
     v1::{
-        GetSessionRequest, ListSessionChildrenRequest, Page, Session,
+        ErrorCode, GetSessionRequest, ListSessionChildrenRequest, Page, Session,
         admin_service_client::AdminServiceClient, audit_service_client::AuditServiceClient,
         environment_service_client::EnvironmentServiceClient, event_service_client::EventServiceClient,
         message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
@@ -113,7 +113,7 @@ impl Client {
         parse_url(url)?;
         if key.expose().is_empty() {
             return Err(coded(
-                "key_missing",
+                ErrorCode::KeyMissing,
                 format!("no key for {url} ({source}); give one with {setting}"),
             ));
         }

@@ -1,5 +1,6 @@
 //! The end of the process: an exit code for scripts, one sentence for people, and an error code for programs.
 
+use rpc::v1::ErrorCode;
 use serde_json::{Value, json};
 use std::{borrow::Cow, error::Error, fmt, io, sync::Arc};
 
@@ -10,8 +11,6 @@ const GATEWAY_UNREACHABLE: &str = "gateway_unreachable";
 /// The code of a command line that cannot be understood.
 pub(crate) const USAGE: &str = "usage";
 
-/// The code of a session that does not exist, for the gateway and for this program.
-pub(crate) const SESSION_NOT_FOUND: &str = "session_not_found";
 /// Tells a person that the server that answered is not a gateway.
 pub(crate) const NO_GATEWAY: &str = "this is no Flotilla gateway; check the address and the port";
 
@@ -182,6 +181,11 @@ pub(crate) fn code(error: &anyhow::Error) -> String {
     FAILED.to_owned()
 }
 
+/// Whether an error has this code.
+pub(crate) fn has_code(error: &anyhow::Error, wanted: ErrorCode) -> bool {
+    code(error) == wanted.as_str()
+}
+
 /// Returns the object that `--json` writes to standard error.
 pub(crate) fn error_json(code: &str, message: &str) -> Value {
     json!({"error": {"code": code, "message": message}})
@@ -189,7 +193,11 @@ pub(crate) fn error_json(code: &str, message: &str) -> Value {
 
 fn status_sentence(status: &tonic::Status) -> String {
     if let Some(code) = rpc::status::code_of(status) {
-        let hint = if code == SESSION_NOT_FOUND { "; `flotilla ls` lists the sessions" } else { "" };
+        let hint = if code == ErrorCode::SessionNotFound.as_str() {
+            "; `flotilla ls` lists the sessions"
+        } else {
+            ""
+        };
         return format!("{} ({code}){hint}", status.message());
     }
     match status.code() {
@@ -227,7 +235,7 @@ mod tests {
 
     #[test]
     fn server_errors_are_a_sentence_and_a_code() {
-        let status = rpc::status::not_found("session_not_found", "there is no session ses_1");
+        let status = rpc::status::error(ErrorCode::SessionNotFound, "there is no session ses_1");
         let error = Err::<(), _>(status).context("load the session").unwrap_err();
         assert_eq!(
             sentence(&error).unwrap(),
@@ -245,7 +253,7 @@ mod tests {
     #[test]
     fn every_error_has_a_code() {
         let of = |status: tonic::Status| code(&Err::<(), _>(status).context("load").unwrap_err());
-        assert_eq!(of(rpc::status::not_found("session_not_found", "no session")), "session_not_found");
+        assert_eq!(of(rpc::status::error(ErrorCode::SessionNotFound, "no session")), "session_not_found");
         assert_eq!(of(tonic::Status::unavailable("tcp connect error")), "gateway_unreachable");
         assert_eq!(of(tonic::Status::unauthenticated("no key")), "key_refused");
         assert_eq!(of(tonic::Status::internal("lost")), "grpc_13");

@@ -264,7 +264,10 @@ impl EventService for Fake {
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Answer<Self::SubscribeStream> {
         let mut state = self.0.lock().unwrap();
         if state.refuses_stream {
-            return Err(rpc::status::invalid("cursor_invalid", "the cursor is not one of this session"));
+            return Err(rpc::status::error(
+                rpc::v1::ErrorCode::CursorInvalid,
+                "the cursor is not one of this session",
+            ));
         }
         let tail = request.into_inner().tail_only;
         state.calls.push(if tail { "subscribe to the tail" } else { "subscribe" });

@@ -3,6 +3,7 @@
 
 use crate::exit::coded;
 use anyhow::{Context as _, Result};
+use rpc::v1::ErrorCode;
 use std::{
     fs::{self, File},
     io::Read,
@@ -25,7 +26,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(coded("file_not_regular", format!("it is {what}; name a regular file")))
+    Err(coded(ErrorCode::FileNotRegular, format!("it is {what}; name a regular file")))
 }
 
 /// Reads a regular file of at most `bytes_max` bytes.
@@ -53,7 +54,10 @@ pub(crate) fn read_from(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>> 
     // One byte more tells a file at the limit from a larger one.
     reader.take(bytes_max as u64 + 1).read_to_end(&mut bytes).context("read the file")?;
     if bytes.len() > bytes_max {
-        return Err(coded("file_too_large", format!("it is larger than the limit of {bytes_max} bytes")));
+        return Err(coded(
+            ErrorCode::FileTooLarge,
+            format!("it is larger than the limit of {bytes_max} bytes"),
+        ));
     }
     Ok(bytes)
 }

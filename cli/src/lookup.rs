@@ -2,15 +2,13 @@
 
 use crate::{
     client::{Client, Paged, call, first_pages},
-    exit::{self, SESSION_NOT_FOUND, coded},
+    exit::{self, coded},
     terminal::{output::Output, paint::one_line},
 };
 use anyhow::{Context as _, Result};
-use rpc::v1::{ListSessionsRequest, Session};
+use rpc::v1::{ErrorCode, ListSessionsRequest, Session};
 use std::env;
 
-/// The gateway's code for a project that does not exist.
-const PROJECT_NOT_FOUND: &str = "project_not_found";
 /// The word for the last used session of the current directory.
 const NEWEST: &str = "@";
 /// What the ids of sessions begin with.
@@ -67,7 +65,7 @@ impl<'a> SessionFinder<'a> {
         match fit(sessions, |session| &session.id, named) {
             Fit::One(session) => Ok(session.id.clone()),
             Fit::Nothing => Err(coded(
-                SESSION_NOT_FOUND,
+                ErrorCode::SessionNotFound,
                 format!(
                     "no session has {named:?} at the beginning or the end of its id; `flotilla ls` lists the sessions"
                 ),
@@ -77,7 +75,7 @@ impl<'a> SessionFinder<'a> {
                 let lines: Vec<_> =
                     lines.chain((several.len() > NAMED_MAX).then(|| "…".to_owned())).collect();
                 let message = format!("{} sessions fit {named:?}:\n  {}", several.len(), lines.join("\n  "));
-                Err(coded("session_ambiguous", message))
+                Err(coded(ErrorCode::SessionAmbiguous, message))
             }
         }
     }
@@ -99,11 +97,14 @@ pub(crate) async fn newest(client: &Client, output: &Output, project_id: Option<
     };
     let sessions = match list(client, &project_id, NEWEST_MAX).await {
         // The directory has an id before it has a project.
-        Err(error) if exit::code(&error) == PROJECT_NOT_FOUND => vec![],
+        Err(error) if exit::has_code(&error, ErrorCode::ProjectNotFound) => vec![],
         sessions => sessions?,
     };
     let newest = sessions.into_iter().find(|session| session.parent_id.is_empty()).ok_or_else(|| {
-        coded(SESSION_NOT_FOUND, "there is no session of this directory yet; `flotilla run \"…\"` starts one")
+        coded(
+            ErrorCode::SessionNotFound,
+            "there is no session of this directory yet; `flotilla run \"…\"` starts one",
+        )
     })?;
     output.note(&format!("{NEWEST} is {}", line(&newest)));
     Ok(newest)
@@ -189,7 +190,7 @@ mod tests {
         let other = "ses_1ffcce3d00016Oy45kUL559D5P";
         assert_eq!(find(other).await.unwrap(), other, "the gateway knows whether it exists");
         for named in ["D5O", "1FFCCE3D", "ffcce3d", "nope"] {
-            assert_eq!(exit::code(&find(named).await.unwrap_err()), SESSION_NOT_FOUND, "{named}");
+            assert_eq!(exit::code(&find(named).await.unwrap_err()), "session_not_found", "{named}");
         }
         fake.0.lock().unwrap().sessions = [SESSION, other]
             .map(|id| Session { id: id.to_owned(), title: format!("of {id}"), ..Session::default() })

@@ -4,6 +4,8 @@
 
 #[path = "tidy/bounds.rs"]
 mod bounds;
+#[path = "tidy/codes.rs"]
+mod codes;
 #[path = "tidy/documents.rs"]
 mod documents;
 #[path = "tidy/floors.rs"]

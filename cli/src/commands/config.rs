@@ -11,7 +11,8 @@ use crate::{
 use anyhow::{Context as _, Result};
 use domain::{limits, policy::level::Level};
 use rpc::v1::{
-    ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest, SettingOrigin,
+    ErrorCode, ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest,
+    SettingOrigin,
 };
 use serde_json::{Value, json};
 use settings::{
@@ -24,8 +25,6 @@ use std::{
 };
 use tonic::Status;
 
-/// The gateway's code for a document with mistakes.
-const SETTINGS_INVALID: &str = "settings_invalid";
 /// How the gateway names the documents of a tenant and of a project in the places of mistakes.
 const STORED_NAMES: [&str; 2] = ["tenant.json:", "project.json:"];
 
@@ -148,18 +147,17 @@ fn read(file: &Path) -> Result<String> {
 
 /// Names the person's file instead of the gateway's name of a stored document in the places of mistakes.
 fn in_file(error: anyhow::Error, file: &Path) -> anyhow::Error {
-    let refused = error.downcast_ref::<Status>().and_then(|status| {
-        let code = rpc::status::code_of(status)?;
-        (code == SETTINGS_INVALID).then(|| (status.code(), status.message().to_owned()))
-    });
-    let Some((grpc, message)) = refused else { return error };
+    let status = error.downcast_ref::<Status>();
+    let refused = status.filter(|status| rpc::status::code(status) == Some(ErrorCode::SettingsInvalid));
+    let Some(message) = refused.map(Status::message) else { return error };
     let name = if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() };
     let lines = message.lines().map(|line| {
         let rest = STORED_NAMES.iter().find_map(|stored| line.strip_prefix(*stored));
         rest.map_or_else(|| line.to_owned(), |rest| format!("{name}:{rest}"))
     });
     let message = lines.collect::<Vec<_>>().join("\n");
-    anyhow::Error::new(rpc::status::error(grpc, SETTINGS_INVALID, message)).context("replace the settings")
+    anyhow::Error::new(rpc::status::error(ErrorCode::SettingsInvalid, message))
+        .context("replace the settings")
 }
 
 /// The effective settings of a directory, without tenant and project.
@@ -278,17 +276,24 @@ mod tests {
 
     #[test]
     fn mistakes_are_in_the_file_of_the_person() {
-        let refused = |code: &str, message: &str, file: &str| {
-            let status = rpc::status::error(tonic::Code::InvalidArgument, code, message);
+        let refused = |code, message: &str, file: &str| {
+            let status = rpc::status::error(code, message);
             let error = Err::<(), _>(status).context("replace the settings").unwrap_err();
             crate::exit::sentence(&in_file(error, Path::new(file))).unwrap()
         };
         assert_eq!(
-            refused("settings_invalid", "tenant.json:1:25: x\nproject.json:2:1: y\nand 3 more", "a/b.json"),
+            refused(
+                ErrorCode::SettingsInvalid,
+                "tenant.json:1:25: x\nproject.json:2:1: y\nand 3 more",
+                "a/b.json"
+            ),
             "replace the settings: a/b.json:1:25: x\na/b.json:2:1: y\nand 3 more (settings_invalid)"
         );
-        assert!(refused("settings_invalid", "tenant.json:1:1: x", "-").contains(": standard input:1:1: x"));
-        assert!(refused("scope_missing", "tenant.json: x", "f").contains("tenant.json: x"));
+        assert!(
+            refused(ErrorCode::SettingsInvalid, "tenant.json:1:1: x", "-")
+                .contains(": standard input:1:1: x")
+        );
+        assert!(refused(ErrorCode::ScopeMissing, "tenant.json: x", "f").contains("tenant.json: x"));
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::{
 };
 use anyhow::{Result, bail};
 use rpc::v1::{
-    CreateProjectRequest, DeleteProjectRequest, DeleteSessionRequest, GetProjectRequest, ListProjectsRequest,
-    ListSessionsRequest, Project, SetProjectSourceRequest, Source, UploadedSource, source::From,
+    CreateProjectRequest, DeleteProjectRequest, DeleteSessionRequest, ErrorCode, GetProjectRequest,
+    ListProjectsRequest, ListSessionsRequest, Project, SetProjectSourceRequest, Source, UploadedSource,
+    source::From,
 };
 use serde_json::{Value, json};
 
@@ -226,7 +227,7 @@ pub(crate) async fn find(client: &Client, named: &str) -> Result<Project> {
     let found = by_id.or_else(|| projects.iter().find(|it| it.name == named));
     let Some(found) = found else {
         let message = format!("there is no project {named}; `flotilla project ls` lists them");
-        return Err(coded("project_not_found", message));
+        return Err(coded(ErrorCode::ProjectNotFound, message));
     };
     Ok(found.clone())
 }

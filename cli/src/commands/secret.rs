@@ -20,7 +20,7 @@ use domain::{
     limits::SECRET_BYTES_MAX,
     secret::{SecretName, SecretNameError},
 };
-use rpc::v1::{DeleteSecretRequest, ListSecretsRequest, Project, Secret, SetSecretRequest};
+use rpc::v1::{DeleteSecretRequest, ErrorCode, ListSecretsRequest, Project, Secret, SetSecretRequest};
 use serde_json::{Value, json};
 use std::{
     io::{IsTerminal as _, Read},
@@ -82,7 +82,8 @@ impl SecretTarget {
     /// Checks the name and finds the project's id, which is empty without a project. `advice` follows what is wrong with a name.
     async fn find(self, client: &Client, advice: &str) -> Result<FoundTarget> {
         let name: Result<SecretName, SecretNameError> = self.name.parse();
-        let refused = |error: SecretNameError| coded("secret_name_invalid", format!("{error}{advice}"));
+        let refused =
+            |error: SecretNameError| coded(ErrorCode::SecretNameInvalid, format!("{error}{advice}"));
         let name = name.map_err(refused)?.to_string();
         let project_id = match &self.project {
             None => String::new(),
@@ -101,7 +102,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: SecretArgs)
     match arguments.command {
         SecretCommand::Set { target, from_file, urls } => {
             let servers = SecretServers::parse(&urls);
-            servers.map_err(|error| coded("secret_url_invalid", error.to_string()))?;
+            servers.map_err(|error| coded(ErrorCode::SecretUrlInvalid, error.to_string()))?;
             let FoundTarget { name, project_id } = target.find(client, VALUE_ELSEWHERE).await?;
             let value = match &from_file {
                 Some(file) => read_file(file)?,
@@ -167,10 +168,14 @@ fn without_line_break(value: &[u8]) -> &[u8] {
 
 fn check(value: SecretBytes) -> Result<SecretBytes> {
     let (code, message) = match value.expose().len() {
-        0 => ("secret_empty", "the value is empty; give it on standard input or with --from-file".to_owned()),
-        bytes if bytes > SECRET_BYTES_MAX => {
-            ("secret_too_large", format!("the value is longer than the limit of {SECRET_BYTES_MAX} bytes"))
-        }
+        0 => (
+            ErrorCode::SecretEmpty,
+            "the value is empty; give it on standard input or with --from-file".to_owned(),
+        ),
+        bytes if bytes > SECRET_BYTES_MAX => (
+            ErrorCode::SecretTooLarge,
+            format!("the value is longer than the limit of {SECRET_BYTES_MAX} bytes"),
+        ),
         _ => return Ok(value),
     };
     Err(coded(code, message))

@@ -12,7 +12,9 @@ use crate::{
 };
 use anyhow::Result;
 use chassis::secret::Secret;
-use rpc::v1::{CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, Tenant, UpdateTenantRequest};
+use rpc::v1::{
+    CreateTenantRequest, DeleteTenantRequest, ErrorCode, ListTenantsRequest, Tenant, UpdateTenantRequest,
+};
 use serde_json::{Value, json};
 
 /// Characters of a tenant's name in a table.
@@ -169,7 +171,7 @@ pub(crate) async fn get(client: &Client, named: &str) -> Result<Tenant> {
     let tenants = list(client).await?;
     let Some(tenant) = tenants.into_iter().find(|tenant| tenant.name == named || tenant.id == named) else {
         let message = format!("there is no tenant {named}; `flotilla tenant ls` lists them");
-        return Err(coded("tenant_not_found", message));
+        return Err(coded(ErrorCode::TenantNotFound, message));
     };
     Ok(tenant)
 }

@@ -12,8 +12,8 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use rpc::v1::{
-    CreateWorktreeRequest, ListWorktreesRequest, Project, RemoveWorktreeRequest, ResetWorktreeRequest,
-    Worktree,
+    CreateWorktreeRequest, ErrorCode, ListWorktreesRequest, Project, RemoveWorktreeRequest,
+    ResetWorktreeRequest, Worktree,
 };
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ async fn find(client: &Client, project: &Project, named: &str) -> Result<Worktre
         let message = format!(
             "the project {name} has no worktree {named}; `flotilla worktree ls --project {name}` lists them"
         );
-        coded("worktree_unknown", message)
+        coded(ErrorCode::WorktreeUnknown, message)
     })
 }
 

@@ -6,7 +6,10 @@ use rpc::v1::{permission_service_server::PermissionService, question_service_ser
 use tonic::{Request, Response, Status};
 
 fn late(id: &str) -> Status {
-    rpc::status::precondition("already_resolved", format!("{id} was already resolved by ann, 5 s ago"))
+    rpc::status::error(
+        rpc::v1::ErrorCode::AlreadyResolved,
+        format!("{id} was already resolved by ann, 5 s ago"),
+    )
 }
 
 #[tonic::async_trait]

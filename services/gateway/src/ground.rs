@@ -9,7 +9,6 @@ pub(crate) mod directory_project;
 pub(crate) mod entity;
 pub(crate) mod error;
 pub(crate) mod invalid;
-pub(crate) mod kind;
 pub(crate) mod origin;
 pub(crate) mod quotas;
 pub(crate) mod room;

@@ -67,12 +67,11 @@ impl Error {
 
     /// The status that the caller gets. The cause stays in the log.
     pub fn to_status(&self) -> tonic::Status {
-        let (grpc, code) = (self.code().grpc(), self.code().name());
         match self {
-            Self::Refused { message, .. } => rpc::status::error(grpc, code, message),
-            Self::Stale { highest, .. } => rpc::status::stale(grpc, code, self.to_string(), *highest),
+            Self::Refused { code, message } => rpc::status::error(*code, message),
+            Self::Stale { highest, .. } => rpc::status::stale(self.to_string(), *highest),
             Self::Io { doing, .. } => {
-                rpc::status::error(grpc, code, format!("the sandbox service failed to {doing}"))
+                rpc::status::error(Code::Internal, format!("the sandbox service failed to {doing}"))
             }
         }
     }

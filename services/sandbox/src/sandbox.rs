@@ -1,7 +1,7 @@
 //! One running sandbox, seen from the service: requests go in; replies, output and exits come out.
 
 use crate::{
-    code::Code,
+    code::{Code, of_failure},
     error::Error,
     isolation::{
         cgroup::{Events, Group},
@@ -280,9 +280,7 @@ impl Sandbox {
             return Err(gone());
         }
         match answer.await.map_err(|_| gone())? {
-            reply::Body::Failure(failure) => {
-                Err(Error::refused(Code::from_failure(failure.code()), failure.message))
-            }
+            reply::Body::Failure(failure) => Err(Error::refused(of_failure(failure.code()), failure.message)),
             body => Ok(body),
         }
     }

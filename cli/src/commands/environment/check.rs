@@ -17,7 +17,9 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use domain::text;
-use rpc::v1::{EnvironmentVerdict, ListMessagesRequest, Page, ProposedEnvironment, SetProjectSourceRequest};
+use rpc::v1::{
+    EnvironmentVerdict, ErrorCode, ListMessagesRequest, Page, ProposedEnvironment, SetProjectSourceRequest,
+};
 use serde_json::Value;
 use settings::proposal::{self, Proposal};
 use sha2::{Digest as _, Sha256};
@@ -186,7 +188,7 @@ async fn renew(client: &Client, output: &Output, renewal: SetProjectSourceReques
             Ok(())
         }
         // The check has passed, whoever ran it.
-        Err(error) if exit::code(&error) == "scope_missing" => {
+        Err(error) if exit::has_code(&error, ErrorCode::ScopeMissing) => {
             output.note(
                 "the project keeps its older files, because only an admin may replace them; sessions that name the project begin with those",
             );

@@ -13,8 +13,8 @@ use crate::{
 };
 use anyhow::Result;
 use rpc::v1::{
-    Environment, EnvironmentStage, EnvironmentState, GetEnvironmentLogRequest, GetEnvironmentLogResponse,
-    ListEnvironmentsRequest, Project, RemoveEnvironmentRequest,
+    Environment, EnvironmentStage, EnvironmentState, ErrorCode, GetEnvironmentLogRequest,
+    GetEnvironmentLogResponse, ListEnvironmentsRequest, Project, RemoveEnvironmentRequest,
 };
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ async fn find_key(client: &Client, beginning: &str) -> Result<String> {
             let message = format!(
                 "no environment has a key that begins with {beginning:?}; `flotilla env ls` lists them"
             );
-            Err(coded("environment_unknown", message))
+            Err(coded(ErrorCode::EnvironmentUnknown, message))
         }
     }
 }

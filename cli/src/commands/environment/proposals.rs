@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use rpc::v1::{
-    DecideEnvironmentRequest, EnvironmentVerdict, GetSessionEnvironmentRequest,
+    DecideEnvironmentRequest, EnvironmentVerdict, ErrorCode, GetSessionEnvironmentRequest,
     ListProposedEnvironmentsRequest, ProposedEnvironment,
 };
 use serde_json::{Value, json};
@@ -168,7 +168,7 @@ async fn find(client: &Client, arguments: &ProposalArgs) -> Result<FoundProposal
             let message = format!(
                 "no repository of this project or of another one proposes {digest}; `flotilla env proposals --project {project}` lists what they propose"
             );
-            Err(coded("environment_not_proposed", message))
+            Err(coded(ErrorCode::EnvironmentNotProposed, message))
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     terminal::{output::Output, paint::one_line},
 };
 use anyhow::Result;
-use rpc::v1::{EgressAccess, ListEgressRequest};
+use rpc::v1::{EgressAccess, ErrorCode, ListEgressRequest};
 use std::collections::{BTreeMap, btree_map::Entry};
 
 /// Refused hosts that are shown to people. A note counts the others.
@@ -79,14 +79,16 @@ fn sentence(access: &EgressAccess) -> String {
     };
     let times =
         if access.connections == 1 { "once".to_owned() } else { format!("{} times", access.connections) };
-    let help = match access.code.as_str() {
-        "egress_host_not_allowed" => {
+    let help = match ErrorCode::parse(&access.code) {
+        Some(ErrorCode::EgressHostNotAllowed) => {
             ": `environment.network.allow` opens it to commands, `environment.network.setup` to the setup and the install"
         }
-        "egress_permission_needed" => {
+        Some(ErrorCode::EgressPermissionNeeded) => {
             ": `environment.network.allow` opens it to commands; with `environment.network.ask` a person allows it when an agent asks"
         }
-        "git_prefix_missing" => ": a prefix in `environment.git.credentials` opens its repositories",
+        Some(ErrorCode::GitPrefixMissing) => {
+            ": a prefix in `environment.git.credentials` opens its repositories"
+        }
         _ => "",
     };
     format!("{host} was refused {times} ({}){help}", one_line(&access.code, HOST_CHARS))

@@ -12,8 +12,8 @@ use crate::{
 };
 use anyhow::{Result, bail};
 use rpc::v1::{
-    ListPermissionsRequest, ListQuestionsRequest, Permission, PermissionAnswer, PermissionScope, Question,
-    QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
+    ErrorCode, ListPermissionsRequest, ListQuestionsRequest, Permission, PermissionAnswer, PermissionScope,
+    Question, QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
 };
 use serde_json::{Value, json};
 
@@ -23,9 +23,6 @@ const ASKED_CHARS: usize = 90;
 const REASON_CHARS: usize = 200;
 /// Lines of a change in a list of requests. The rest is left out, and the list says so.
 const DIFF_LINES_MAX: usize = 40;
-
-/// The gateway's code for a request that has an answer, or whose time is over.
-const ALREADY_RESOLVED: &str = "already_resolved";
 
 /// `flotilla answer`.
 #[derive(Debug, clap::Args)]
@@ -313,7 +310,7 @@ fn unknown(id: &str) -> Result<Open> {
         Some(("per", _)) => Ok(Open::Permission(Permission { id, ..Permission::default() })),
         Some(("que", _)) => Ok(Open::Question(Question { id, ..Question::default() })),
         _ => Err(coded(
-            "session_not_found",
+            ErrorCode::SessionNotFound,
             format!("{id} is not a permission (per_…), question (que_…) or session (ses_…)"),
         )),
     }
@@ -322,8 +319,8 @@ fn unknown(id: &str) -> Result<Open> {
 /// The error of a list of one request that is not open.
 fn not_open(request: &Open) -> anyhow::Error {
     let code = match request {
-        Open::Permission(_) => "permission_not_found",
-        Open::Question(_) => "question_not_found",
+        Open::Permission(_) => ErrorCode::PermissionNotFound,
+        Open::Question(_) => ErrorCode::QuestionNotFound,
     };
     coded(
         code,
@@ -372,7 +369,7 @@ pub(super) async fn reply(client: &Client, open: &Open, decision: &Decision) -> 
     };
     let Err(error) = sent else { return Ok(None) };
     let status = error.downcast_ref::<tonic::Status>();
-    match status.filter(|status| rpc::status::code_of(status).as_deref() == Some(ALREADY_RESOLVED)) {
+    match status.filter(|status| rpc::status::code(status) == Some(ErrorCode::AlreadyResolved)) {
         Some(status) => Ok(Some(status.message().to_owned())),
         None => Err(error),
     }

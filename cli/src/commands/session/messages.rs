@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use anyhow::{Context as _, Result};
-use rpc::v1::{ListMessagesRequest, Message, Page};
+use rpc::v1::{ErrorCode, ListMessagesRequest, Message, Page};
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -82,7 +82,7 @@ pub(super) async fn find(client: &Client, session_id: &str, named: &str) -> Resu
         Fit::One(message) => Ok(message.id.clone()),
         Fit::Several(_) => Err(coded("message_ambiguous", format!("several messages fit {named:?}"))),
         Fit::Nothing => Err(coded(
-            "message_not_found",
+            ErrorCode::MessageNotFound,
             format!("no message fits {named:?}; `flotilla messages {session_id} --ids` lists them"),
         )),
     }
@@ -113,7 +113,8 @@ pub(super) async fn last_prompt(client: &Client, output: &Output, session_id: &s
         Ok(page)
     });
     let last = prompts.await?.entries.pop();
-    let last = last.ok_or_else(|| coded("message_not_found", "the session has no prompt to revert"))?;
+    let last =
+        last.ok_or_else(|| coded(ErrorCode::MessageNotFound, "the session has no prompt to revert"))?;
     output.note(&format!("the last prompt is {}  {}", last.id, IdLine::of(&last)?.text));
     Ok(last.id)
 }

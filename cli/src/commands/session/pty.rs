@@ -16,8 +16,8 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use futures::stream;
 use rpc::v1::{
-    AttachPtyRequest, AttachPtyResponse, CreatePtyRequest, DeletePtyRequest, GetPtyRequest, ListPtysRequest,
-    Terminal, TerminalSize, UpdatePtyRequest, attach_pty_response::Item,
+    AttachPtyRequest, AttachPtyResponse, CreatePtyRequest, DeletePtyRequest, ErrorCode, GetPtyRequest,
+    ListPtysRequest, Terminal, TerminalSize, UpdatePtyRequest, attach_pty_response::Item,
 };
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Read as _};
@@ -31,8 +31,6 @@ pub(crate) const HELP: &str = "Ctrl-] q leaves the terminal and lets its program
 Ctrl-] Ctrl-] types Ctrl-]. The exit code is that of the program: 128 plus the number of the signal that ended it. It is 1 if the terminal \
 cannot be opened or the connection is lost; the program then runs on.";
 
-/// The gateway's code for a terminal that does not exist.
-const PTY_NOT_FOUND: &str = "pty_not_found";
 /// Ctrl-], which begins a command to this program.
 const ESCAPE: u8 = 0x1d;
 /// Pieces of input that wait for the gateway. A person types less; a paste waits.
@@ -130,14 +128,14 @@ async fn find(client: &Client, session_id: &str, named: &str) -> Result<String> 
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {
-    exit::code(error) == PTY_NOT_FOUND
+    exit::has_code(error, ErrorCode::PtyNotFound)
 }
 
 fn gone(session_id: &str, pty_id: &str) -> anyhow::Error {
     let message = format!(
         "there is no terminal {pty_id}, or its program has ended; `flotilla pty {session_id} --ls` lists the terminals"
     );
-    coded(PTY_NOT_FOUND, message)
+    coded(ErrorCode::PtyNotFound, message)
 }
 
 /// A terminal, and the output to begin with.

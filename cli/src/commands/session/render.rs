@@ -12,6 +12,7 @@ use crate::{
         show,
     },
 };
+use rpc::v1::ErrorCode;
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 
@@ -127,7 +128,7 @@ impl Renderer {
                 let error = &properties["error"];
                 let message = text_of(&error["data"]["message"]);
                 let message = if message.is_empty() { text_of(&error["name"]) } else { message };
-                if error["data"]["ref"] == "session_quarantined" && self.told(&message) {
+                if error["data"]["ref"] == ErrorCode::SessionQuarantined.as_str() && self.told(&message) {
                     return;
                 }
                 let line = self.paint.red(&format!("✗ {}", harmless(&message)));

@@ -145,7 +145,7 @@ async fn the_tail_shows_one_turn_even_when_it_is_lost_before_the_first_event() {
 
 #[tokio::test]
 async fn a_refusal_is_not_tried_again() {
-    let refusal = rpc::status::not_found("session_not_found", "there is no session ses_1");
+    let refusal = rpc::status::error(rpc::v1::ErrorCode::SessionNotFound, "there is no session ses_1");
     let expected =
         "follow the session: there is no session ses_1 (session_not_found); `flotilla ls` lists the sessions";
     check(vec![vec![Err(refusal)]], (From::Start, Until::IdleAfter(0)), Err(expected), &[], [""]).await;

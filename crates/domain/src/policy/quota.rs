@@ -20,15 +20,6 @@ impl Resource {
     /// All resources.
     pub const ALL: [Self; 3] = [Self::Sessions, Self::Projects, Self::StoredBytes];
 
-    /// The stable code of a refusal because the quota is used up.
-    pub fn refusal_code(self) -> &'static str {
-        match self {
-            Self::Sessions => "sessions_too_many",
-            Self::Projects => "projects_too_many",
-            Self::StoredBytes => "storage_full",
-        }
-    }
-
     /// The name of the resource in metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -24,6 +24,7 @@ use std::{
     path::Path,
     time::Duration,
 };
+use wire::v1::ErrorCode;
 
 /// The directory that the broker fills.
 pub(crate) const DIRECTORY: &str = "/run/egress";
@@ -41,15 +42,19 @@ struct Passage {
     /// Connections at the same time, as many as the broker serves. Further ones wait in the queue of the listener.
     connections_max: usize,
     /// The code of the answer while the door is closed.
-    code: &'static str,
+    code: ErrorCode,
 }
 
 /// To the proxy.
-const PROXY: Passage =
-    Passage { port: 3128, socket: "/run/egress/socket", connections_max: 256, code: "egress_unavailable" };
+const PROXY: Passage = Passage {
+    port: 3128,
+    socket: "/run/egress/socket",
+    connections_max: 256,
+    code: ErrorCode::EgressUnavailable,
+};
 /// To servers of git.
 const GIT: Passage =
-    Passage { port: 3129, socket: "/run/egress/git", connections_max: 16, code: "git_unavailable" };
+    Passage { port: 3129, socket: "/run/egress/git", connections_max: 16, code: ErrorCode::GitUnavailable };
 /// Pause before the door is tried again that has as many connections waiting as it can have, and after an error of the listener.
 const RETRY_MS: u16 = 20;
 /// What tells the script of a helper that connections are carried from this moment on.
@@ -204,7 +209,8 @@ impl Passage {
     /// A door that only says that there is none, and its other end.
     fn refusal(&self) -> io::Result<(UnixStream, UnixStream)> {
         let (door, mut other) = UnixStream::pair()?;
-        let (code, text) = (self.code, format!("{NO_DOOR} ({})\n", self.code));
+        let code = self.code.as_str();
+        let text = format!("{NO_DOOR} ({code})\n");
         let head = format!(
             "HTTP/1.1 503 Service Unavailable\r\nx-flotilla-code: {code}\r\nContent-Type: text/plain; charset=utf-8\r\n"
         );

@@ -2,6 +2,7 @@
 
 use super::{git::rules::GitRulesError, page_error::PageError};
 use domain::{egress::allow::AllowListError, secret::SecretNameError};
+use rpc::v1::ErrorCode;
 use std::io;
 use store::error::Error as StoreError;
 
@@ -47,20 +48,20 @@ pub enum EgressError {
 
 impl EgressError {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::ArgumentInvalid(_) => "argument_invalid",
-            Self::Name(_) => "secret_name_invalid",
-            Self::AllowList(_) => "egress_list_invalid",
+            Self::ArgumentInvalid(_) => ErrorCode::ArgumentInvalid,
+            Self::Name(_) => ErrorCode::SecretNameInvalid,
+            Self::AllowList(_) => ErrorCode::EgressListInvalid,
             Self::GitRules(error) => error.code(),
-            Self::DoorClosed => "egress_unavailable",
-            Self::DoorSealed => "egress_sealed",
-            Self::EpochStale => "epoch_stale",
-            Self::TooManyDoors => "egress_doors_too_many",
-            Self::Door(_) => "internal",
+            Self::DoorClosed => ErrorCode::EgressUnavailable,
+            Self::DoorSealed => ErrorCode::EgressSealed,
+            Self::EpochStale => ErrorCode::EpochStale,
+            Self::TooManyDoors => ErrorCode::EgressDoorsTooMany,
+            Self::Door(_) => ErrorCode::Internal,
             Self::Page(error) => error.code(),
-            Self::Journal(error) if error.is_transient() => "store_unavailable",
-            Self::Journal(_) => "internal",
+            Self::Journal(error) if error.is_transient() => ErrorCode::StoreUnavailable,
+            Self::Journal(_) => ErrorCode::Internal,
         }
     }
 }

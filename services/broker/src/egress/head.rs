@@ -147,7 +147,7 @@ mod tests {
         match parse(head.as_bytes()) {
             Ok(Some(_)) => "passes",
             Ok(None) => "partial",
-            Err(refusal) => refusal.code(),
+            Err(refusal) => refusal.code().as_str(),
         }
     }
 

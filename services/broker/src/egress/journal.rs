@@ -1,13 +1,14 @@
 //! Notes what sessions reached: a line of audit for each connection, and rows that people read later. Connections of some seconds to one host with
 //! one result share a row.
 
-use super::{access::Access, clock::now, key::DoorKey, relay::Relay};
+use super::{access::Access, clock::now, key::DoorKey, refusal::Refusal, relay::Relay};
 use chassis::telemetry::AUDIT;
 use domain::{
     egress::EgressAccess,
     ids::{TenantId, Timestamp},
     secret::SecretName,
 };
+use rpc::v1::ErrorCode;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -40,8 +41,8 @@ struct JournalEntry<'a> {
     /// Bytes to the host and from it.
     bytes: u64,
     duration: Duration,
-    /// The code of the refusal; empty: it went through and ended.
-    code: &'static str,
+    /// The code of the refusal; `None`: it went through and ended.
+    code: Option<ErrorCode>,
     /// What opened the host, if it was a server of git.
     credential: Option<&'a CredentialUse>,
 }
@@ -65,17 +66,12 @@ pub(super) struct JournalRecord {
     bytes_before: u64,
     pub(super) host: String,
     pub(super) credential: Option<CredentialUse>,
-    pub(super) code: &'static str,
+    pub(super) code: Option<ErrorCode>,
 }
 
 impl JournalRecord {
     /// Begins a record. Dropped now, it has this code.
-    pub(super) fn begin(
-        key: &DoorKey,
-        journal: &Arc<Journal>,
-        relay: &Arc<Relay>,
-        code: &'static str,
-    ) -> Self {
+    pub(super) fn begin(key: &DoorKey, journal: &Arc<Journal>, relay: &Arc<Relay>, code: ErrorCode) -> Self {
         Self {
             key: key.clone(),
             journal: Arc::clone(journal),
@@ -84,7 +80,7 @@ impl JournalRecord {
             bytes_before: relay.bytes(),
             host: String::new(),
             credential: None,
-            code,
+            code: Some(code),
         }
     }
 
@@ -123,7 +119,7 @@ pub(super) struct StoringTurn(#[expect(dead_code, reason = "held until it is dro
 impl Journal {
     /// Notes a connection that has ended.
     pub(super) fn note(&self, key: &DoorKey, access: &Access) {
-        let code = access.refusal.as_ref().map_or("", |refusal| refusal.code());
+        let code = access.refusal.as_ref().map(Refusal::code);
         let host = access.host.as_ref().map_or("", |host| host.as_str());
         let Access { bytes, duration, .. } = *access;
         self.add(key, &JournalEntry { host, bytes, duration, code, credential: None });
@@ -131,7 +127,8 @@ impl Journal {
 
     /// Notes what a session did.
     fn add(&self, key: &DoorKey, entry: &JournalEntry<'_>) {
-        let JournalEntry { host, bytes, duration, code, credential } = *entry;
+        let JournalEntry { host, bytes, duration, credential, .. } = *entry;
+        let code = entry.code.map(ErrorCode::as_str);
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
             target: AUDIT,
@@ -144,12 +141,11 @@ impl Journal {
                 git.prefix = credential.map(|used| used.prefix.as_str()),
                 secret.name = credential.map(|used| used.secret.as_str()),
                 secret.version = credential.map(|used| used.version),
-                error.code = Some(code).filter(|code| !code.is_empty()),
+                error.code = code,
             },
             "a session used the network"
         );
-        let result = if code.is_empty() { "ok" } else { code };
-        metrics::counter!("flotilla_broker_egress_total", "code" => result).increment(1);
+        metrics::counter!("flotilla_broker_egress_total", "code" => code.unwrap_or("ok")).increment(1);
         metrics::counter!("flotilla_broker_egress_bytes_total").increment(bytes);
         let mut waiting = self.lock();
         if waiting.len() >= SESSIONS_MAX && !waiting.contains_key(key) {
@@ -157,9 +153,9 @@ impl Journal {
             return;
         }
         let rows = waiting.entry(key.clone()).or_default();
-        let mut destination = (host.to_owned(), code.to_owned());
+        let mut destination = (host.to_owned(), code.unwrap_or_default().to_owned());
         // Refusals do not push out what was reached.
-        let alike = rows.keys().filter(|(_, other)| other.is_empty() == code.is_empty()).count();
+        let alike = rows.keys().filter(|(_, other)| other.is_empty() == code.is_none()).count();
         if alike >= HOSTS_MAX && !rows.contains_key(&destination) {
             OTHERS.clone_into(&mut destination.0);
         }

@@ -3,6 +3,7 @@
 use crate::egress::refusal::Refusal;
 use domain::limits::WEB_PAGE_BYTES_MAX;
 use reqwest::StatusCode;
+use rpc::v1::ErrorCode;
 use std::time::Duration;
 
 /// The reason.
@@ -36,16 +37,16 @@ pub enum PageError {
 
 impl PageError {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Address => "page_address_invalid",
+            Self::Address => ErrorCode::PageAddressInvalid,
             Self::Refused(refusal) => refusal.code(),
-            Self::Redirects => "page_redirects",
-            Self::Status(_) => "page_status",
-            Self::TooLarge => "page_too_large",
-            Self::Timeout(_) => "page_timeout",
-            Self::Transport(_) => "page_unreachable",
-            Self::Busy => "page_busy",
+            Self::Redirects => ErrorCode::PageRedirects,
+            Self::Status(_) => ErrorCode::PageStatus,
+            Self::TooLarge => ErrorCode::PageTooLarge,
+            Self::Timeout(_) => ErrorCode::PageTimeout,
+            Self::Transport(_) => ErrorCode::PageUnreachable,
+            Self::Busy => ErrorCode::PageBusy,
         }
     }
 }

@@ -208,7 +208,7 @@ async fn refuse(client: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) {
     let head = format!(
         "HTTP/1.1 {}\r\nx-flotilla-code: {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         refusal.status(),
-        refusal.code(),
+        refusal.code().as_str(),
         text.len()
     );
     // A client that left needs no answer.

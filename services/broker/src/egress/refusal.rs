@@ -2,6 +2,7 @@
 
 use crate::outside::error::UpstreamError;
 use domain::egress::host::{HostName, HostNameError};
+use rpc::v1::ErrorCode;
 use std::time::Duration;
 
 /// The reason.
@@ -71,23 +72,23 @@ pub enum Refusal {
 
 impl Refusal {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Head(_) => "egress_request_invalid",
-            Self::Method(_) => "egress_method_refused",
-            Self::Host(_) => "egress_host_invalid",
-            Self::Port(_) => "egress_port_refused",
-            Self::NotAllowed { .. } | Self::NothingAllowed(_) => "egress_host_not_allowed",
-            Self::NeedsPermission(_) => "egress_permission_needed",
-            Self::Unresolved(_) => "egress_host_unknown",
-            Self::Busy(_) => "egress_busy",
-            Self::Private(_) => "egress_address_private",
-            Self::Unreachable(_) => "egress_unreachable",
-            Self::Upstream(_) => "egress_upstream_failed",
-            Self::Tls { .. } => "egress_tls_invalid",
-            Self::Quota(_) => "egress_quota_used_up",
-            Self::Closed => "egress_closed",
-            Self::Idle(_) => "egress_idle",
+            Self::Head(_) => ErrorCode::EgressRequestInvalid,
+            Self::Method(_) => ErrorCode::EgressMethodRefused,
+            Self::Host(_) => ErrorCode::EgressHostInvalid,
+            Self::Port(_) => ErrorCode::EgressPortRefused,
+            Self::NotAllowed { .. } | Self::NothingAllowed(_) => ErrorCode::EgressHostNotAllowed,
+            Self::NeedsPermission(_) => ErrorCode::EgressPermissionNeeded,
+            Self::Unresolved(_) => ErrorCode::EgressHostUnknown,
+            Self::Busy(_) => ErrorCode::EgressBusy,
+            Self::Private(_) => ErrorCode::EgressAddressPrivate,
+            Self::Unreachable(_) => ErrorCode::EgressUnreachable,
+            Self::Upstream(_) => ErrorCode::EgressUpstreamFailed,
+            Self::Tls { .. } => ErrorCode::EgressTlsInvalid,
+            Self::Quota(_) => ErrorCode::EgressQuotaUsedUp,
+            Self::Closed => ErrorCode::EgressClosed,
+            Self::Idle(_) => ErrorCode::EgressIdle,
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) async fn pull(puller: &Puller, request: v1::PullLayerRequest) -> Resu
 
 pub(super) fn to_response(item: StreamItem) -> Result<v1::PullLayerResponse, Status> {
     item.map(|data| v1::PullLayerResponse { data: data.into() }).map_err(|error| {
-        tracing::debug!(error.code = error.code(), "PullLayer ended early: {error}");
+        tracing::debug!(error.code = error.code().as_str(), "PullLayer ended early: {error}");
         Error::from(error).to_status()
     })
 }

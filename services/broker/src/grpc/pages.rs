@@ -51,7 +51,7 @@ fn cut(read: Result<Bytes, EgressError>) -> Vec<Result<Part, EgressError>> {
 
 fn to_response(part: Result<Part, EgressError>) -> Result<v1::ReadPageResponse, Status> {
     part.map(|part| v1::ReadPageResponse { part: Some(part) }).map_err(|error| {
-        tracing::debug!(error.code = error.code(), "ReadPage ended early");
+        tracing::debug!(error.code = error.code().as_str(), "ReadPage ended early");
         Error::from(error).to_status()
     })
 }

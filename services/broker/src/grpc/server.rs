@@ -25,7 +25,7 @@ use domain::{
     secret::{SecretAddress, SecretName},
 };
 use futures::{StreamExt as _, stream::Map};
-use rpc::v1::{self, broker_service_server::BrokerService};
+use rpc::v1::{self, ErrorCode, broker_service_server::BrokerService};
 use std::{sync::Arc, time::Duration};
 use store::{Actor, broker::BrokerStore};
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
@@ -166,20 +166,20 @@ impl Call {
         } else {
             Err(Error::CallerNotAllowed(method))
         };
-        let code = result.as_ref().err().map_or("ok", Error::code);
+        let code = result.as_ref().err().map_or("ok", |error| error.code().as_str());
         metrics::counter!("flotilla_broker_calls_total", "method" => method, "code" => code).increment(1);
         result.map(Response::new).map_err(|error| {
-            match code {
-                "internal" | "secret_key_missing" | "secret_not_sealed" => {
+            match error.code() {
+                ErrorCode::Internal | ErrorCode::SecretKeyMissing | ErrorCode::SecretNotSealed => {
                     let cause =
                         std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                     tracing::error!(error.code = code, "{method} failed: {error}: {cause}");
                 }
-                "caller_not_allowed" => {
+                ErrorCode::CallerNotAllowed => {
                     tracing::warn!(error.code = code, "{method} was refused: {error}");
                 }
                 // Failures of the key service end here too: the key has logged them.
-                code => tracing::debug!(error.code = code, "{method} was refused: {error}"),
+                _ => tracing::debug!(error.code = code, "{method} was refused: {error}"),
             }
             error.to_status()
         })

@@ -6,9 +6,7 @@ use domain::{
     ids::{ProjectId, TenantId},
     secret::SecretName,
 };
-
-/// The outcome of a call that nobody waited for.
-const CALLER_LEFT: &str = "caller_left";
+use rpc::v1::ErrorCode;
 
 /// The line. It is written when it is dropped.
 pub(super) struct AuditLine {
@@ -35,7 +33,7 @@ impl AuditLine {
             secret: None,
             blob: String::new(),
             bytes: 0,
-            outcome: CALLER_LEFT,
+            outcome: ErrorCode::CallerLeft.as_str(),
         }
     }
 

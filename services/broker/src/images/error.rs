@@ -2,6 +2,7 @@
 //! types and platforms, and never a URL: the addresses of blobs often contain signatures.
 
 use domain::secret::SecretName;
+use rpc::v1::ErrorCode;
 
 /// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -87,22 +88,22 @@ pub enum ImageError {
 
 impl ImageError {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::ReferenceInvalid(_) => "image_reference_invalid",
-            Self::Unknown { .. } => "image_unknown",
+            Self::ReferenceInvalid(_) => ErrorCode::ImageReferenceInvalid,
+            Self::Unknown { .. } => ErrorCode::ImageUnknown,
             Self::CredentialMissing { .. }
             | Self::CredentialRefused { .. }
             | Self::CredentialMalformed(_)
-            | Self::CredentialNotFor(_) => "image_unauthorized",
-            Self::CredentialUnknown(_) => "secret_not_found",
-            Self::TooLarge(_) => "image_too_large",
-            Self::Unsupported(_) => "image_unsupported",
-            Self::DigestWrong(_) => "image_digest_wrong",
-            Self::Unreachable { .. } => "registry_unreachable",
-            Self::Failed { .. } => "registry_failed",
-            Self::Busy(_) => "registry_busy",
-            Self::Interrupted(_) => "pull_interrupted",
+            | Self::CredentialNotFor(_) => ErrorCode::ImageUnauthorized,
+            Self::CredentialUnknown(_) => ErrorCode::SecretNotFound,
+            Self::TooLarge(_) => ErrorCode::ImageTooLarge,
+            Self::Unsupported(_) => ErrorCode::ImageUnsupported,
+            Self::DigestWrong(_) => ErrorCode::ImageDigestWrong,
+            Self::Unreachable { .. } => ErrorCode::RegistryUnreachable,
+            Self::Failed { .. } => ErrorCode::RegistryFailed,
+            Self::Busy(_) => ErrorCode::RegistryBusy,
+            Self::Interrupted(_) => ErrorCode::PullInterrupted,
         }
     }
 }

@@ -27,6 +27,7 @@ use domain::{
     egress::{git::GitAddress, secret_servers::SecretDestination},
     ids::TenantId,
 };
+use rpc::v1::ErrorCode;
 use shares::{Busy, Share, Shares};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -66,9 +67,9 @@ pub enum PullError {
 
 impl PullError {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::BlobUnknown => "argument_invalid",
+            Self::BlobUnknown => ErrorCode::ArgumentInvalid,
             Self::Image(error) => error.code(),
             Self::Vault(error) => error.code(),
         }
@@ -117,7 +118,7 @@ impl Puller {
     pub async fn resolve(&self, request: &ImageRequest) -> Result<ResolvedImage, PullError> {
         let mut audit = AuditLine::new("resolved", request);
         let resolved = self.find_image(request, &mut audit).await;
-        audit.note_outcome(resolved.as_ref().err().map_or("ok", PullError::code));
+        audit.note_outcome(resolved.as_ref().err().map_or("ok", |error| error.code().as_str()));
         resolved
     }
 
@@ -133,7 +134,7 @@ impl Puller {
         let (blob, share) = match self.open(request, layer, &mut audit).await {
             Ok(opened) => opened,
             Err(error) => {
-                audit.note_outcome(error.code());
+                audit.note_outcome(error.code().as_str());
                 return Err(error);
             }
         };

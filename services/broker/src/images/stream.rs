@@ -71,7 +71,7 @@ impl Transfer {
                 Message::Complete
             }
             Ok(Err(error)) => {
-                audit.note_outcome(error.code());
+                audit.note_outcome(error.code().as_str());
                 Message::Error(error)
             }
         };

@@ -3,6 +3,7 @@
 use super::problem::Problems;
 use crate::egress::git::credential::SecretRefusal;
 use domain::{egress::push::branch::BranchError, secret::SecretName};
+use rpc::v1::ErrorCode;
 
 /// Characters of a sentence of git or of a server.
 const REASON_CHARS: usize = 300;
@@ -104,28 +105,30 @@ pub enum PushError {
 
 impl PushError {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unavailable(_) => "push_unavailable",
-            Self::Busy => "push_busy",
-            Self::Branch { .. } => "push_branch_invalid",
-            Self::DefaultBranch(_) => "push_branch_default",
-            Self::Secret(SecretRefusal::Missing { .. }) => "push_secret_missing",
-            Self::Secret(SecretRefusal::Invalid(_) | SecretRefusal::NotFor(_)) => "push_secret_invalid",
-            Self::Secret(SecretRefusal::Unavailable(_)) => "push_secret_unavailable",
-            Self::Unauthorized { .. } => "push_unauthorized",
-            Self::NotFound { .. } => "push_repository_unknown",
-            Self::Unreachable(_) => "push_unreachable",
-            Self::BaseMissing(_) => "push_base_missing",
-            Self::BranchMoved { .. } => "push_branch_moved",
-            Self::Nothing => "push_nothing",
+            Self::Unavailable(_) => ErrorCode::PushUnavailable,
+            Self::Busy => ErrorCode::PushBusy,
+            Self::Branch { .. } => ErrorCode::PushBranchInvalid,
+            Self::DefaultBranch(_) => ErrorCode::PushBranchDefault,
+            Self::Secret(SecretRefusal::Missing { .. }) => ErrorCode::PushSecretMissing,
+            Self::Secret(SecretRefusal::Invalid(_) | SecretRefusal::NotFor(_)) => {
+                ErrorCode::PushSecretInvalid
+            }
+            Self::Secret(SecretRefusal::Unavailable(_)) => ErrorCode::PushSecretUnavailable,
+            Self::Unauthorized { .. } => ErrorCode::PushUnauthorized,
+            Self::NotFound { .. } => ErrorCode::PushRepositoryUnknown,
+            Self::Unreachable(_) => ErrorCode::PushUnreachable,
+            Self::BaseMissing(_) => ErrorCode::PushBaseMissing,
+            Self::BranchMoved { .. } => ErrorCode::PushBranchMoved,
+            Self::Nothing => ErrorCode::PushNothing,
             Self::Problems(problems) => problems.code(),
-            Self::TooLarge { .. } => "push_too_large",
-            Self::ContentInvalid(_) => "push_content_invalid",
-            Self::Refused { .. } => "push_refused",
-            Self::Interrupted(_) => "push_interrupted",
-            Self::CallerLeft => "caller_left",
-            Self::Failed => "internal",
+            Self::TooLarge { .. } => ErrorCode::PushTooLarge,
+            Self::ContentInvalid(_) => ErrorCode::PushContentInvalid,
+            Self::Refused { .. } => ErrorCode::PushRefused,
+            Self::Interrupted(_) => ErrorCode::PushInterrupted,
+            Self::CallerLeft => ErrorCode::CallerLeft,
+            Self::Failed => ErrorCode::Internal,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the inspection of a push finds: a bounded number of problems, with the commit and the path of each, and how many there are.
 
+use rpc::v1::ErrorCode;
 use std::fmt;
 
 /// Problems that a refusal lists. It counts the others.
@@ -53,13 +54,13 @@ pub enum ProblemKind {
 }
 
 impl Problem {
-    fn code(&self) -> &'static str {
+    fn code(&self) -> ErrorCode {
         match self.kind {
-            ProblemKind::PathRefused { .. } => "push_path_refused",
-            ProblemKind::FileTooLarge { .. } => "push_file_too_large",
-            ProblemKind::LfsContent | ProblemKind::LfsUnsupported { .. } => "push_lfs_content",
-            ProblemKind::LfsRefused { .. } => "push_lfs_refused",
-            ProblemKind::LfsMissing { .. } => "push_lfs_object_missing",
+            ProblemKind::PathRefused { .. } => ErrorCode::PushPathRefused,
+            ProblemKind::FileTooLarge { .. } => ErrorCode::PushFileTooLarge,
+            ProblemKind::LfsContent | ProblemKind::LfsUnsupported { .. } => ErrorCode::PushLfsContent,
+            ProblemKind::LfsRefused { .. } => ErrorCode::PushLfsRefused,
+            ProblemKind::LfsMissing { .. } => ErrorCode::PushLfsObjectMissing,
         }
     }
 
@@ -130,8 +131,8 @@ impl Problems {
     }
 
     /// The stable code: that of the first problem.
-    pub(super) fn code(&self) -> &'static str {
-        self.listed.first().map_or("push_content_invalid", Problem::code)
+    pub(super) fn code(&self) -> ErrorCode {
+        self.listed.first().map_or(ErrorCode::PushContentInvalid, Problem::code)
     }
 }
 
@@ -186,7 +187,7 @@ mod tests {
         let mut several = problems(1, "x/");
         let kind = ProblemKind::FileTooLarge { bytes: 9, bytes_max: 8 };
         several.add(Problem { commit: "c0ffee".to_owned(), path: "large".to_owned(), kind });
-        assert_eq!(several.code(), "push_path_refused");
+        assert_eq!(several.code().as_str(), "push_path_refused");
         assert_eq!(
             several.to_string(),
             "the push has 2 problems:\n\

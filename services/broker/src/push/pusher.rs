@@ -149,7 +149,7 @@ impl Pusher {
         // The caller may have left at any moment. Which of its streams tells that first is chance.
         if !left.is_cancelled() {
             let ok = if request.is_preview { "previewed" } else { "ok" };
-            audit.note_outcome(result.as_ref().map_or_else(PushError::code, |_| ok));
+            audit.note_outcome(result.as_ref().map_or_else(|error| error.code().as_str(), |_| ok));
         }
         result
     }

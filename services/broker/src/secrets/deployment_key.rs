@@ -72,7 +72,7 @@ impl DeploymentKey {
 
     /// Logs a failure of the key service, so that callers log only what they do about it. What it says of a single secret is theirs to log.
     fn note_failure(&self, operation: &'static str, place: &SecretPlace<'_>, error: &EnvelopeError) {
-        let (id, code) = (self.id(), error.code());
+        let (id, code) = (self.id(), error.code().as_str());
         let SecretPlace { tenant, project, name, .. } = place;
         macro_rules! log {
             ($level:ident, $reason:expr) => {

@@ -1,6 +1,7 @@
 //! Why the broker cannot seal or open a value.
 
 use domain::limits::SECRET_BYTES_MAX;
+use rpc::v1::ErrorCode;
 
 /// The reason. The texts contain neither the value nor a key nor a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,14 +46,14 @@ impl EnvelopeError {
     }
 
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::TooLarge => "secret_too_large",
-            Self::OtherKey => "secret_key_missing",
-            Self::Damaged => "secret_damaged",
-            Self::Crypto => "secret_not_sealed",
-            Self::KmsUnavailable(_) => "kms_unavailable",
-            Self::KmsRefused(_) | Self::KmsSecretRefused(_) => "kms_refused",
+            Self::TooLarge => ErrorCode::SecretTooLarge,
+            Self::OtherKey => ErrorCode::SecretKeyMissing,
+            Self::Damaged => ErrorCode::SecretDamaged,
+            Self::Crypto => ErrorCode::SecretNotSealed,
+            Self::KmsUnavailable(_) => ErrorCode::KmsUnavailable,
+            Self::KmsRefused(_) | Self::KmsSecretRefused(_) => ErrorCode::KmsRefused,
         }
     }
 }

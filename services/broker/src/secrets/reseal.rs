@@ -138,7 +138,7 @@ async fn reseal_tenant(
                             tenant.id = %tenant,
                             project.id = project,
                             secret.name = %name,
-                            error.code = error.code(),
+                            error.code = error.code().as_str(),
                             "the broker cannot seal a secret again"
                         );
                     }

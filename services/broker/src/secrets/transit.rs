@@ -22,6 +22,7 @@ use reqwest::{
     Body, Certificate, Client, Response, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderValue},
 };
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use shares::Shares;
 use std::{
@@ -227,8 +228,8 @@ impl TransitKey {
             timeout(time, work).await.unwrap_or_else(|_| Err(unavailable("it does not answer in time")));
         let code = match &ended {
             Ok(Verdict::Data(_)) => "ok",
-            Ok(Verdict::Refusal(_)) => "kms_refused",
-            Err(error) => error.code(),
+            Ok(Verdict::Refusal(_)) => ErrorCode::KmsRefused.as_str(),
+            Err(error) => error.code().as_str(),
         };
         metrics::counter!("flotilla_broker_kms_calls_total", "code" => code).increment(1);
         ended

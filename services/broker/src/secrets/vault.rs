@@ -10,6 +10,7 @@ use domain::{
     ids::{ProjectId, TenantId},
     secret::{SecretAddress, SecretName},
 };
+use rpc::v1::ErrorCode;
 use store::{
     Actor,
     broker::{
@@ -79,20 +80,20 @@ pub enum VaultError {
 
 impl VaultError {
     /// The stable code.
-    pub(crate) fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> ErrorCode {
         match self {
-            Self::Empty => "secret_empty",
-            Self::OtherKey { .. } | Self::ForeignKey(_) => "secret_key_missing",
-            Self::NotFor { .. } => "secret_not_for_server",
-            Self::KeyChanged => "secret_key_changed",
+            Self::Empty => ErrorCode::SecretEmpty,
+            Self::OtherKey { .. } | Self::ForeignKey(_) => ErrorCode::SecretKeyMissing,
+            Self::NotFor { .. } => ErrorCode::SecretNotForServer,
+            Self::KeyChanged => ErrorCode::SecretKeyChanged,
             Self::Envelope(error) => error.code(),
             Self::Store(error) => match error {
-                StoreError::NotFound(Entity::Project) => "project_not_found",
-                StoreError::NotFound(Entity::Tenant) => "tenant_not_found",
-                StoreError::NotFound(_) => "secret_not_found",
-                StoreError::TooManySecrets(_) => "secrets_too_many",
-                error if error.is_transient() => "store_unavailable",
-                _ => "internal",
+                StoreError::NotFound(Entity::Project) => ErrorCode::ProjectNotFound,
+                StoreError::NotFound(Entity::Tenant) => ErrorCode::TenantNotFound,
+                StoreError::NotFound(_) => ErrorCode::SecretNotFound,
+                StoreError::TooManySecrets(_) => ErrorCode::SecretsTooMany,
+                error if error.is_transient() => ErrorCode::StoreUnavailable,
+                _ => ErrorCode::Internal,
             },
         }
     }
@@ -303,7 +304,7 @@ impl Vault {
                 secret.name = %address.name,
                 secret.version = version,
                 purpose,
-                error.code = value.as_ref().err().map(VaultError::code),
+                error.code = value.as_ref().err().map(|error| error.code().as_str()),
             },
             "a secret was used"
         );

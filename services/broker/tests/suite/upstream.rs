@@ -165,7 +165,7 @@ async fn tunnels_of_sandboxes_go_through_the_proxy() {
     let want = ["CONNECT pypi.org:443", "GET http://pypi.org/simple/"];
     assert_eq!(upstream.requests(), want);
     let (_, access) = exchange(&session, b"CONNECT evil.com:443 HTTP/1.1\r\n\r\n").await;
-    assert_eq!(access.refusal.unwrap().code(), "egress_host_not_allowed");
+    assert_eq!(access.refusal.unwrap().code().as_str(), "egress_host_not_allowed");
     assert_eq!(upstream.requests(), want, "only hosts of the lists");
 }
 
@@ -189,7 +189,7 @@ async fn a_tunnel_that_the_proxy_does_not_open_is_refused_with_words() {
             );
             assert!(answer.contains(want), "{answer}");
             check_hidden(&answer);
-            assert_eq!(access.refusal.unwrap().code(), "egress_upstream_failed");
+            assert_eq!(access.refusal.unwrap().code().as_str(), "egress_upstream_failed");
         }
     }
     let unknown = session(&upstream.url(URL_LOGIN));

@@ -10,7 +10,7 @@ use crate::{
         error::Error,
         invalid::Invalid,
         scope::Scope,
-        services::sandbox::{Reason, Refusal, fence},
+        services::sandbox::{Refusal, fence},
         state::State,
     },
 };
@@ -18,7 +18,7 @@ use domain::{
     ids::{ProjectId, SessionId, TenantId},
     policy::level::Level,
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use settings::{
     Settings,
     document::Document,
@@ -259,7 +259,7 @@ pub(in crate::app) async fn find_repository_files(
     let request = v1::ReadGuidanceRequest { fence: Some(fence(tenant, session)), ..Default::default() };
     match state.sandbox.files().read_guidance(request).await.map_err(Refusal::from) {
         Ok(guidance) => Ok(Some(guidance.into_inner().configuration)),
-        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => Ok(None),
+        Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) => Ok(None),
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }
 }

@@ -2,7 +2,10 @@
 
 use axum::{BoxError, body::Body, extract::Request};
 use futures::{StreamExt as _, stream};
-use rpc::status::{code_of, error};
+use rpc::{
+    status::{code_of, error},
+    v1::ErrorCode,
+};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
@@ -60,14 +63,14 @@ fn wait(body: Body, patience: Patience) -> Body {
 
 /// The status for a client that sends too slowly.
 pub(crate) fn too_slow() -> Status {
-    error(Code::DeadlineExceeded, "body_too_slow", "the request body did not arrive in time")
+    error(ErrorCode::BodyTooSlow, "the request body did not arrive in time")
 }
 
 /// The status of a message that is too large for its service, with the stable code. Tonic refuses such a message before our code sees it, with a status that
 /// has no code. `None`: the status says something else.
 pub(crate) fn too_large(status: &Status) -> Option<Status> {
     let is_too_large = status.code() == Code::OutOfRange && code_of(status).is_none();
-    is_too_large.then(|| error(Code::OutOfRange, "body_too_large", status.message()))
+    is_too_large.then(|| error(ErrorCode::BodyTooLarge, status.message()))
 }
 
 #[cfg(test)]
@@ -111,7 +114,7 @@ mod tests {
         let refused = too_large(&Status::out_of_range("too large: 5 bytes")).unwrap();
         assert_eq!(code_of(&refused).as_deref(), Some("body_too_large"));
         assert_eq!((refused.code(), refused.message()), (Code::OutOfRange, "too large: 5 bytes"));
-        for other in [refused, error(Code::OutOfRange, "cursor_too_old", "old"), Status::internal("other")] {
+        for other in [refused, error(ErrorCode::CursorTooOld, "old"), Status::internal("other")] {
             assert!(too_large(&other).is_none(), "{other:?}");
         }
     }

@@ -7,7 +7,7 @@ use chassis::{backends::BrokerConfig, grpc::backend::Backend};
 use futures::Stream;
 use rpc::{
     client::Bearer,
-    v1::{self, broker_service_client::BrokerServiceClient},
+    v1::{self, ErrorCode, broker_service_client::BrokerServiceClient},
 };
 use std::time::Duration;
 use tonic::{Request, Status, service::interceptor::InterceptedService, transport::Channel};
@@ -112,24 +112,24 @@ impl Broker {
 fn refusal(status: &Status) -> Error {
     // A refused token is the operator's mistake, and no tenant's.
     let code = rpc::status::code_of(status).filter(|_| !rpc::status::refuses_token(status));
-    match code.as_deref() {
-        Some("project_not_found") => Error::NotFound(Entity::Project),
-        Some("secrets_too_many") => Error::SecretsTooMany,
-        Some("store_unavailable") => Error::StoreUnavailable,
-        Some("secret_key_changed") => {
+    let Some(code) = code else {
+        metrics::counter!("flotilla_broker_unanswered_total").increment(1);
+        Backend::Broker.report(status, rpc::status::refuses_token);
+        return Error::BrokerUnavailable("the broker does not answer; try again later");
+    };
+    match ErrorCode::parse(&code) {
+        Some(ErrorCode::ProjectNotFound) => Error::NotFound(Entity::Project),
+        Some(ErrorCode::SecretsTooMany) => Error::SecretsTooMany,
+        Some(ErrorCode::StoreUnavailable) => Error::StoreUnavailable,
+        Some(ErrorCode::SecretKeyChanged) => {
             Error::BrokerUnavailable("another key began to seal secrets meanwhile; try again")
         }
-        Some("kms_unavailable") => {
+        Some(ErrorCode::KmsUnavailable) => {
             tracing::warn!("the broker cannot seal: {}", status.message());
             Error::BrokerUnavailable("the key service of the broker does not answer; try again later")
         }
-        Some(code) if code.starts_with(PUSH_CODES) => Error::Push(PushRefusal::new(code, status)),
-        None => {
-            metrics::counter!("flotilla_broker_unanswered_total").increment(1);
-            Backend::Broker.report(status, rpc::status::refuses_token);
-            Error::BrokerUnavailable("the broker does not answer; try again later")
-        }
-        Some(code) => {
+        _ if code.starts_with(PUSH_CODES) => Error::Push(PushRefusal::new(code, status)),
+        Some(_) | None => {
             tracing::error!(error.code = code, "the broker refused a call: {}", status.message());
             Error::BrokerFailed
         }
@@ -154,7 +154,7 @@ mod tests {
             ("internal", "broker_failed"),
             ("push_branch_moved", "push_branch_moved"),
         ] {
-            assert_eq!(refusal(&rpc::status::error(Code::Internal, code, "why")).code(), want);
+            assert_eq!(refusal(&rpc::status::error_as(Code::Internal, code, "why")).code(), want);
         }
         assert_eq!(refusal(&Status::unavailable("connection refused")).code(), "broker_unavailable");
     }

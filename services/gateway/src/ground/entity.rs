@@ -1,5 +1,6 @@
 //! The kinds of objects that a call can name and that may not exist.
 
+use rpc::v1::ErrorCode;
 use std::fmt;
 
 /// A kind of object, with a stable code and a sentence for the case that it does not exist.
@@ -31,24 +32,24 @@ pub(crate) enum Entity {
 
 impl Entity {
     /// The stable code for an object that does not exist.
-    pub(crate) const fn code(self) -> &'static str {
+    pub(crate) const fn code(self) -> ErrorCode {
         match self {
-            Self::Session => "session_not_found",
-            Self::Project => "project_not_found",
-            Self::Secret => "secret_not_found",
-            Self::Provider => "provider_not_found",
-            Self::Message => "message_not_found",
-            Self::Part => "part_not_found",
-            Self::Bundle => "bundle_not_found",
-            Self::Tenant => "tenant_not_found",
-            Self::Key => "key_not_found",
-            Self::Approval => "approval_not_found",
-            Self::Permission => "permission_not_found",
-            Self::Question => "question_not_found",
-            Self::Terminal => "pty_not_found",
-            Self::Worker => "worker_not_found",
-            Self::ProposedEnvironment => "environment_not_proposed",
-            Self::StoredPart | Self::Other(_) => "not_found",
+            Self::Session => ErrorCode::SessionNotFound,
+            Self::Project => ErrorCode::ProjectNotFound,
+            Self::Secret => ErrorCode::SecretNotFound,
+            Self::Provider => ErrorCode::ProviderNotFound,
+            Self::Message => ErrorCode::MessageNotFound,
+            Self::Part => ErrorCode::PartNotFound,
+            Self::Bundle => ErrorCode::BundleNotFound,
+            Self::Tenant => ErrorCode::TenantNotFound,
+            Self::Key => ErrorCode::KeyNotFound,
+            Self::Approval => ErrorCode::ApprovalNotFound,
+            Self::Permission => ErrorCode::PermissionNotFound,
+            Self::Question => ErrorCode::QuestionNotFound,
+            Self::Terminal => ErrorCode::PtyNotFound,
+            Self::Worker => ErrorCode::WorkerNotFound,
+            Self::ProposedEnvironment => ErrorCode::EnvironmentNotProposed,
+            Self::StoredPart | Self::Other(_) => ErrorCode::NotFound,
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::{
     entity::Entity,
     invalid::Invalid,
-    kind::Kind,
     scope::Scope,
     services::{push::PushRefusal, sandbox},
 };
 use domain::{conversation::request, policy::quota::Level};
+use rpc::v1::{ErrorCode, ErrorKind};
 use std::time::Duration;
 
 /// An error, by the action that the caller can take.
@@ -157,7 +157,7 @@ pub(crate) enum Error {
     TicketsUnavailable,
     /// Try again: no conversion could run. It has the code of the conversion.
     #[error("cannot check the answer schema; try again")]
-    ConverterUnavailable(&'static str),
+    ConverterUnavailable(ErrorCode),
 
     /// Ask the operator: a row was written by another version.
     #[error("a stored row was written by a newer version of Flotilla")]
@@ -177,103 +177,65 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The stable code.
+    /// The stable code, as it is spelled.
     pub(crate) fn code(&self) -> &str {
-        match self {
-            Self::Invalid { mistake, .. } => mistake.code(),
-            Self::NotFound(entity) => entity.code(),
-            Self::KeyMissing => "key_missing",
-            Self::KeyUnknown => "key_unknown",
-            Self::TooManyAttempts { .. } => "too_many_attempts",
-            Self::ScopeMissing(_) => "scope_missing",
-            Self::OperatorOnly(_) => "operator_only",
-            Self::OriginForbidden => "origin_forbidden",
-            Self::TerminalForbidden(_) => "pty_forbidden",
-            Self::IdempotencyConflict => "idempotency_conflict",
-            Self::SessionDeleted => "session_deleted",
-            Self::RequestsTooMany => "requests_too_many",
-            Self::StreamsTooMany => "streams_too_many",
-            Self::QuotaFull(level) => level.resource.refusal_code(),
-            Self::SecretsTooMany => "secrets_too_many",
-            Self::SessionFull(_) | Self::PromptsTooLarge { .. } => "session_full",
-            Self::Quarantined => "session_quarantined",
-            Self::Busy => "session_busy",
-            Self::ProjectNotEmpty => "project_not_empty",
-            Self::RevertUnfinished => "revert_unfinished",
-            Self::EpochStale => "epoch_stale",
-            Self::NotQuarantined => "not_quarantined",
-            Self::NotActive => "not_active",
-            Self::AlreadyResolved { .. } => "already_resolved",
-            Self::CursorTooOld { .. } => "cursor_too_old",
-            Self::ForkTooLarge(_) => "bundle_too_large",
-            Self::HistoryTooLarge(_) | Self::AnswerTooLarge(_) => "history_too_large",
-            Self::WorkspaceLost => "workspace_lost",
-            Self::Sandbox(refusal) => refusal.reason.code(),
-            Self::PushSourceMissing => "push_source_missing",
-            Self::PushNotConfigured(_) => "push_not_configured",
-            Self::Push(refusal) => &refusal.code,
-            Self::RevertTimedOut => "sandbox_unavailable",
-            Self::StoreUnavailable => "store_unavailable",
-            Self::BrokerUnavailable(_) => "broker_unavailable",
-            Self::BrokerFailed => "broker_failed",
-            Self::ConverterUnavailable(code) => code,
-            Self::GatewayStopping => "gateway_stopping",
-            Self::GatewayStopped => "gateway_stopped",
-            Self::BusUnavailable => "bus_unavailable",
-            Self::TicketsUnavailable => "tickets_unavailable",
-            Self::RowUnreadable => "row_unreadable",
-            Self::SettingsUnreadable(_) => "settings_unreadable",
-            Self::StoreFailed => "store_failed",
-        }
+        self.meaning().0
     }
 
     /// The meaning of the error for the caller.
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Self::Invalid { .. } => Kind::Invalid,
-            Self::NotFound(_) => Kind::NotFound,
-            Self::KeyMissing | Self::KeyUnknown => Kind::Unauthenticated,
-            Self::ScopeMissing(_)
-            | Self::OperatorOnly(_)
-            | Self::OriginForbidden
-            | Self::TerminalForbidden(_) => Kind::Forbidden,
-            Self::IdempotencyConflict | Self::SessionDeleted => Kind::AlreadyExists,
-            Self::TooManyAttempts { .. }
-            | Self::RequestsTooMany
-            | Self::StreamsTooMany
-            | Self::QuotaFull(_)
-            | Self::SecretsTooMany
-            | Self::SessionFull(_)
-            | Self::PromptsTooLarge { .. }
-            | Self::ForkTooLarge(_)
-            | Self::HistoryTooLarge(_)
-            | Self::AnswerTooLarge(_) => Kind::Exhausted,
-            Self::Quarantined
-            | Self::Busy
-            | Self::ProjectNotEmpty
-            | Self::RevertUnfinished
-            | Self::EpochStale
-            | Self::NotQuarantined
-            | Self::NotActive
-            | Self::WorkspaceLost
-            | Self::PushSourceMissing
-            | Self::PushNotConfigured(_)
-            | Self::AlreadyResolved { .. } => Kind::Precondition,
-            Self::CursorTooOld { .. } => Kind::OutOfRange,
-            Self::Sandbox(refusal) => refusal.kind,
-            Self::Push(refusal) => refusal.kind,
-            Self::RevertTimedOut
-            | Self::StoreUnavailable
-            | Self::BrokerUnavailable(_)
-            | Self::GatewayStopping
-            | Self::GatewayStopped
-            | Self::BusUnavailable
-            | Self::TicketsUnavailable
-            | Self::ConverterUnavailable(_) => Kind::Unavailable,
-            Self::RowUnreadable | Self::SettingsUnreadable(_) | Self::StoreFailed | Self::BrokerFailed => {
-                Kind::Internal
-            }
-        }
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.meaning().1
+    }
+
+    fn meaning(&self) -> (&str, ErrorKind) {
+        let code = match self {
+            // The other services do not say of these that the call has a mistake.
+            Self::Invalid { mistake, .. } => return (mistake.code().as_str(), ErrorKind::Invalid),
+            Self::Sandbox(refusal) => return (&refusal.spelling, refusal.kind),
+            Self::Push(refusal) => return (&refusal.code, refusal.kind),
+            Self::NotFound(entity) => entity.code(),
+            Self::KeyMissing => ErrorCode::KeyMissing,
+            Self::KeyUnknown => ErrorCode::KeyUnknown,
+            Self::TooManyAttempts { .. } => ErrorCode::TooManyAttempts,
+            Self::ScopeMissing(_) => ErrorCode::ScopeMissing,
+            Self::OperatorOnly(_) => ErrorCode::OperatorOnly,
+            Self::OriginForbidden => ErrorCode::OriginForbidden,
+            Self::TerminalForbidden(_) => ErrorCode::PtyForbidden,
+            Self::IdempotencyConflict => ErrorCode::IdempotencyConflict,
+            Self::SessionDeleted => ErrorCode::SessionDeleted,
+            Self::RequestsTooMany => ErrorCode::RequestsTooMany,
+            Self::StreamsTooMany => ErrorCode::StreamsTooMany,
+            Self::QuotaFull(level) => ErrorCode::of_quota(level.resource),
+            Self::SecretsTooMany => ErrorCode::SecretsTooMany,
+            Self::SessionFull(_) | Self::PromptsTooLarge { .. } => ErrorCode::SessionFull,
+            Self::Quarantined => ErrorCode::SessionQuarantined,
+            Self::Busy => ErrorCode::SessionBusy,
+            Self::ProjectNotEmpty => ErrorCode::ProjectNotEmpty,
+            Self::RevertUnfinished => ErrorCode::RevertUnfinished,
+            Self::EpochStale => ErrorCode::EpochStale,
+            Self::NotQuarantined => ErrorCode::NotQuarantined,
+            Self::NotActive => ErrorCode::NotActive,
+            Self::AlreadyResolved { .. } => ErrorCode::AlreadyResolved,
+            Self::CursorTooOld { .. } => ErrorCode::CursorTooOld,
+            Self::ForkTooLarge(_) => ErrorCode::BundleTooLarge,
+            Self::HistoryTooLarge(_) | Self::AnswerTooLarge(_) => ErrorCode::HistoryTooLarge,
+            Self::WorkspaceLost => ErrorCode::WorkspaceLost,
+            Self::PushSourceMissing => ErrorCode::PushSourceMissing,
+            Self::PushNotConfigured(_) => ErrorCode::PushNotConfigured,
+            Self::RevertTimedOut => ErrorCode::SandboxUnavailable,
+            Self::StoreUnavailable => ErrorCode::StoreUnavailable,
+            Self::BrokerUnavailable(_) => ErrorCode::BrokerUnavailable,
+            Self::BrokerFailed => ErrorCode::BrokerFailed,
+            Self::ConverterUnavailable(code) => *code,
+            Self::GatewayStopping => ErrorCode::GatewayStopping,
+            Self::GatewayStopped => ErrorCode::GatewayStopped,
+            Self::BusUnavailable => ErrorCode::BusUnavailable,
+            Self::TicketsUnavailable => ErrorCode::TicketsUnavailable,
+            Self::RowUnreadable => ErrorCode::RowUnreadable,
+            Self::SettingsUnreadable(_) => ErrorCode::SettingsUnreadable,
+            Self::StoreFailed => ErrorCode::StoreFailed,
+        };
+        (code.as_str(), code.kind())
     }
 }
 
@@ -281,9 +243,7 @@ impl Error {
     /// Tells lost files apart from files that were never opened, for a session whose files were opened before or not.
     pub(crate) fn about_files(self, has_workspace: bool) -> Self {
         match self {
-            Self::Sandbox(refusal)
-                if has_workspace && refusal.reason == sandbox::Reason::WorkspaceMissing =>
-            {
+            Self::Sandbox(refusal) if has_workspace && refusal.code == Some(ErrorCode::WorkspaceMissing) => {
                 Self::WorkspaceLost
             }
             other => other,

@@ -1,6 +1,7 @@
 //! The gateway's errors as gRPC statuses.
 
-use crate::ground::{entity::Entity, error::Error, kind::Kind};
+use crate::ground::{entity::Entity, error::Error};
+use rpc::v1::ErrorCode;
 use std::str::FromStr;
 use tonic::{Code, Response, Status};
 
@@ -8,9 +9,9 @@ use tonic::{Code, Response, Status};
 pub(crate) fn to_status(error: Error) -> Status {
     let message = error.to_string();
     if let Error::TooManyAttempts { retry_after } = error {
-        return rpc::status::exhausted(error.code(), message, retry_after);
+        return rpc::status::exhausted(ErrorCode::TooManyAttempts, message, retry_after);
     }
-    rpc::status::error(code(error.kind()), error.code(), message)
+    rpc::status::error_as(Code::from(error.kind().grpc()), error.code(), message)
 }
 
 /// The response with a converted result, or the status of the error.
@@ -29,23 +30,6 @@ pub(super) fn id<T: FromStr>(text: &str, entity: Entity) -> Result<T, Status> {
 /// Like [`id`]; an empty text is `None`.
 pub(super) fn optional_id<T: FromStr>(text: &str, entity: Entity) -> Result<Option<T>, Status> {
     if text.is_empty() { Ok(None) } else { id(text, entity).map(Some) }
-}
-
-fn code(kind: Kind) -> Code {
-    match kind {
-        Kind::Invalid => Code::InvalidArgument,
-        Kind::OutOfRange => Code::OutOfRange,
-        Kind::Unauthenticated => Code::Unauthenticated,
-        Kind::Forbidden => Code::PermissionDenied,
-        Kind::NotFound => Code::NotFound,
-        Kind::AlreadyExists => Code::AlreadyExists,
-        Kind::Precondition => Code::FailedPrecondition,
-        Kind::Aborted => Code::Aborted,
-        Kind::Exhausted => Code::ResourceExhausted,
-        Kind::DeadlineExceeded => Code::DeadlineExceeded,
-        Kind::Unavailable => Code::Unavailable,
-        Kind::Internal => Code::Internal,
-    }
 }
 
 #[cfg(test)]

@@ -8,17 +8,15 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use chassis::port::Routes;
+use rpc::v1::ErrorCode;
 use serde_json::json;
-use tonic::Code;
 
 /// The retry delay for a client that found no place; seconds.
 const AGAIN_S: &str = "5";
 
 /// A refusal in the words of both protocols.
 struct PortRefusal {
-    code: &'static str,
-    grpc: Code,
-    status: StatusCode,
+    code: ErrorCode,
     message: &'static str,
 }
 
@@ -34,9 +32,7 @@ pub(super) fn with_refusals(served: Router) -> Routes {
 
 async fn full(headers: HeaderMap) -> Response {
     let refusal = PortRefusal {
-        code: "connections_too_many",
-        grpc: Code::Unavailable,
-        status: StatusCode::SERVICE_UNAVAILABLE,
+        code: ErrorCode::ConnectionsTooMany,
         message: "this gateway has reached its connection limit; try again soon to reach another gateway",
     };
     let mut response = refusal.answer(&headers);
@@ -46,9 +42,7 @@ async fn full(headers: HeaderMap) -> Response {
 
 async fn large_head(headers: HeaderMap) -> Response {
     let refusal = PortRefusal {
-        code: "head_too_large",
-        grpc: Code::ResourceExhausted,
-        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        code: ErrorCode::HeadTooLarge,
         message: "the head of the request is too large; send fewer or shorter headers, or a shorter query",
     };
     refusal.answer(&headers)
@@ -56,9 +50,7 @@ async fn large_head(headers: HeaderMap) -> Response {
 
 async fn several_hosts(headers: HeaderMap) -> Response {
     let refusal = PortRefusal {
-        code: "host_invalid",
-        grpc: Code::InvalidArgument,
-        status: StatusCode::BAD_REQUEST,
+        code: ErrorCode::HostInvalid,
         message: "the request has several Host headers; send one",
     };
     refusal.answer(&headers)
@@ -66,13 +58,14 @@ async fn several_hosts(headers: HeaderMap) -> Response {
 
 impl PortRefusal {
     fn answer(self, headers: &HeaderMap) -> Response {
-        let Self { code, grpc, status, message } = self;
+        let Self { code, message } = self;
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let mut response: Response = if kind.starts_with("application/grpc") {
-            rpc::status::error(grpc, code, message).into_http()
+            rpc::status::error(code, message).into_http()
         } else {
-            let body = json!({"name": "UnknownError", "data": {"message": message, "ref": code}});
-            (status, [(CODE, code)], Json(body)).into_response()
+            let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let body = json!({"name": "UnknownError", "data": {"message": message, "ref": code.as_str()}});
+            (status, [(CODE, code.as_str())], Json(body)).into_response()
         };
         // For HTTP/1: a proxy in front may take what follows for a request of another client. HTTP/2 has no such header, and the port leaves it out there.
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));

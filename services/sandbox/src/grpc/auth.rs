@@ -101,24 +101,18 @@ impl<S> Authorized<S> {
     /// Why a call does not pass.
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<Status> {
         let Some(token) = self.tokens.find_bearer(headers) else {
-            return Some(refuse(Code::TokenInvalid, "the token is missing or wrong"));
+            return Some(rpc::status::error(Code::TokenInvalid, "the token is missing or wrong"));
         };
         let method = path.rsplit('/').next().unwrap_or_default();
         if !may_call(token.caller, method) {
-            tracing::warn!(error.code = Code::CallerNotAllowed.name(), "{method} was refused to a caller");
-            return Some(refuse(
-                Code::CallerNotAllowed,
-                &format!("the token of this caller is not for {method}"),
-            ));
+            tracing::warn!(error.code = Code::CallerNotAllowed.as_str(), "{method} was refused to a caller");
+            let text = format!("the token of this caller is not for {method}");
+            return Some(rpc::status::error(Code::CallerNotAllowed, text));
         }
         let label = token.label.clone();
         metrics::counter!("flotilla_sandbox_token_uses_total", "token" => label).increment(1);
         None
     }
-}
-
-fn refuse(code: Code, text: &str) -> Status {
-    rpc::status::error(code.grpc(), code.name(), text)
 }
 
 impl<S: NamedService> NamedService for Authorized<S> {

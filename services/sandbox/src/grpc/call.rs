@@ -127,12 +127,13 @@ impl Call {
 /// Counts and logs a failed call once, and returns its status.
 pub(super) fn to_status(method: &'static str, error: &Error) -> Status {
     let code = error.code();
-    metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.name()).increment(1);
+    metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.as_str())
+        .increment(1);
     if code == Code::Internal {
         let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        tracing::error!(error.code = code.name(), "{method} failed: {error}: {cause}");
+        tracing::error!(error.code = code.as_str(), "{method} failed: {error}: {cause}");
     } else {
-        tracing::debug!(error.code = code.name(), "{method} was refused: {error}");
+        tracing::debug!(error.code = code.as_str(), "{method} was refused: {error}");
     }
     error.to_status()
 }

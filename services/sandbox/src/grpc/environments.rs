@@ -166,7 +166,7 @@ async fn follow(flight: &Flight, to: &Sender) {
             }
             Err(end) => {
                 let (code, message) = end.map(|end| (end.code, end.message)).unwrap_or_default();
-                let code = code.map(|code| code.name().to_owned()).unwrap_or_default();
+                let code = code.map(|code| code.as_str().to_owned()).unwrap_or_default();
                 send(to, Item::End(v1::EnvironmentEnd { code, message })).await;
                 return;
             }

@@ -8,7 +8,7 @@ use super::{
     store::{Record, Store},
 };
 use crate::{
-    code::Code,
+    code::{Code, of_layer},
     error::{Error, blocking},
     isolation::unpack::{self, UnpackSpec},
     layout,
@@ -223,7 +223,7 @@ async fn run(
     let outcome = serde_json::from_slice(&line).map_err(io::Error::other);
     match outcome.map_err(Error::io("unpack a layer"))? {
         Outcome::Unpacked(record) => Ok(record),
-        Outcome::Refused { code, message } => Err(Error::refused(Code::from_layer(&code), message)),
+        Outcome::Refused { code, message } => Err(Error::refused(of_layer(&code), message)),
     }
 }
 

@@ -331,12 +331,12 @@ impl Builds {
             Err(error) => {
                 let code = error.code();
                 if code == Code::Internal {
-                    tracing::error!(error.code = code.name(), "a build failed: {}", error.chain());
+                    tracing::error!(error.code = code.as_str(), "a build failed: {}", error.chain());
                 }
                 BuildEnd { code: Some(code), message: error.to_string() }
             }
         };
-        let code = landing.end.code.map_or("ok", Code::name);
+        let code = landing.end.code.map_or("ok", Code::as_str);
         metrics::counter!("flotilla_sandbox_builds_total", "code" => code).increment(1);
         if let Err(error) = self.end(name, &flight, &landing.end).await {
             tracing::warn!("the log of a build is lost: {}", error.chain());
@@ -377,7 +377,7 @@ impl Builds {
             stage: flight.stage,
             started_at_ms: milliseconds(flight.started_at),
             ended_at_ms: Some(milliseconds(SystemTime::now())),
-            code: end.code.map(|code| code.name().to_owned()).unwrap_or_default(),
+            code: end.code.map(|code| code.as_str().to_owned()).unwrap_or_default(),
             message: end.message.clone(),
         };
         let (builds, name, log) = (Arc::clone(self), name.clone(), flight.progress.borrow().log.to_vec());

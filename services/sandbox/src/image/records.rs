@@ -63,7 +63,7 @@ impl Records {
                 if record.ended_at_ms.is_none() {
                     let message = "the sandbox service ended before the build did".to_owned();
                     let ended_at_ms = Some(record.started_at_ms);
-                    let code = record.stage.interrupted().name().to_owned();
+                    let code = record.stage.interrupted().as_str().to_owned();
                     let ended = BuildRecord { ended_at_ms, code, message, ..record };
                     records.write(&EnvironmentName { tenant, key }, &ended)?;
                 }

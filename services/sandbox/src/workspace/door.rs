@@ -40,15 +40,16 @@ pub(super) fn find_refusal(stderr: &str) -> Option<Error> {
 
 /// The code of this service for one of the broker.
 fn code_of(name: &str) -> Option<Code> {
-    match name {
-        "git_secret_missing" => Some(Code::SecretNotFound),
-        "git_secret_invalid" | "git_secret_not_for_server" | "git_unauthorized" => {
+    match Code::parse(name) {
+        Some(Code::GitSecretMissing) => Some(Code::SecretNotFound),
+        Some(Code::GitSecretInvalid | Code::GitSecretNotForServer | Code::GitUnauthorized) => {
             Some(Code::RepositoryUnauthorized)
         }
-        "git_not_found" => Some(Code::RepositoryNotFound),
-        "git_unavailable" => Some(Code::GitUnavailable),
-        "git_lfs_object_invalid" => Some(Code::LfsObjectInvalid),
-        name if name.starts_with("git_") || name.starts_with("egress_") => Some(Code::RepositoryUnreachable),
+        Some(Code::GitNotFound) => Some(Code::RepositoryNotFound),
+        Some(Code::GitUnavailable) => Some(Code::GitUnavailable),
+        Some(Code::GitLfsObjectInvalid) => Some(Code::LfsObjectInvalid),
+        // A newer broker may have further ones.
+        _ if name.starts_with("git_") || name.starts_with("egress_") => Some(Code::RepositoryUnreachable),
         _ => None,
     }
 }

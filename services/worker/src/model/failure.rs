@@ -8,6 +8,7 @@ use domain::{
     },
 };
 use llm::{error::ErrorKind, event::Finish};
+use rpc::v1::ErrorCode;
 
 /// The failure of a call.
 pub(super) fn of(error: &llm::error::Error, provider_id: &str) -> ModelFailure {
@@ -52,14 +53,12 @@ pub(super) fn cut_off(reason: Finish) -> Option<Error> {
     }
 }
 
-/// The stable code of an answer beyond one of our bounds, for which OpenCode has no name.
-const ANSWER_TOO_LARGE: &str = "answer_too_large";
-
 /// A provider's error under OpenCode's name for it.
 fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
     let message = domain::text::without_nul(&error.message).into_owned();
     let name = match error.kind {
-        ErrorKind::TooLarge => return Error::coded(ANSWER_TOO_LARGE, message),
+        // For an answer beyond one of our bounds, OpenCode has no name.
+        ErrorKind::TooLarge => return Error::coded(ErrorCode::AnswerTooLarge.as_str(), message),
         ErrorKind::Auth => "ProviderAuthError",
         ErrorKind::Overflow => "ContextOverflowError",
         ErrorKind::ContentFilter => "ContentFilterError",

@@ -5,7 +5,7 @@ use chassis::{backends::BrokerConfig, grpc::backend::Backend};
 use domain::limits::WEB_PAGE_BYTES_MAX;
 use rpc::{
     client::Bearer,
-    v1::{self, broker_service_client::BrokerServiceClient, read_page_response::Part},
+    v1::{self, ErrorCode, broker_service_client::BrokerServiceClient, read_page_response::Part},
 };
 use std::time::Duration;
 use tonic::{Request, Status, Streaming, service::interceptor::InterceptedService, transport::Channel};
@@ -60,12 +60,12 @@ impl Broker {
 
     /// Reads a page of the web under the rules of a door. Dropped midway: the connection is closed.
     pub(crate) async fn read_page(&self, page: v1::ReadPageRequest) -> Result<WebPage, Status> {
-        let late = |_| rpc::status::unavailable("broker_unavailable", "the broker does not send the page");
+        let late = |_| rpc::status::error(ErrorCode::BrokerUnavailable, "the broker does not send the page");
         tokio::time::timeout(PAGE, self.receive_page(page)).await.map_err(late)?
     }
 
     async fn receive_page(&self, page: v1::ReadPageRequest) -> Result<WebPage, Status> {
-        let broken = |text: &str| rpc::status::unavailable("broker_unavailable", text);
+        let broken = |text: &str| rpc::status::error(ErrorCode::BrokerUnavailable, text);
         let mut parts = self.0.clone().read_page(page).await.map_err(away)?.into_inner();
         let (mut head, mut body) = (None, Vec::new());
         while let Some(response) = parts.message().await.map_err(away)? {
@@ -102,7 +102,7 @@ pub(crate) fn away(status: Status) -> Status {
         return status;
     }
     Backend::Broker.report(&status, rpc::status::refuses_token);
-    rpc::status::unavailable("broker_unavailable", "the broker does not answer; try again later")
+    rpc::status::error(ErrorCode::BrokerUnavailable, "the broker does not answer; try again later")
 }
 
 /// Hides the operator's mistake from tenants: a broker that refuses the token of this process counts as away.

@@ -8,7 +8,7 @@ use domain::{
 use rpc::{
     client::Bearer,
     status::refuses_token,
-    v1::{self, sandbox_service_client::SandboxServiceClient},
+    v1::{self, ErrorCode, sandbox_service_client::SandboxServiceClient},
 };
 use std::{
     sync::{
@@ -22,11 +22,6 @@ use tonic::{Code, Status, service::interceptor::InterceptedService, transport::C
 
 /// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
 const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
-
-/// The stable code of files that the machine does not have.
-const MISSING: &str = "workspace_missing";
-/// The stable code of files that existed and are gone.
-pub(crate) const LOST: &str = "workspace_lost";
 
 pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
@@ -116,28 +111,28 @@ pub(crate) fn is_away(status: &Status) -> bool {
 }
 
 /// Whether the service refused a call with this code.
-pub(crate) fn has_code(status: &Status, code: &str) -> bool {
-    rpc::status::code_of(status).as_deref() == Some(code)
+pub(crate) fn has_code(status: &Status, code: ErrorCode) -> bool {
+    rpc::status::code(status) == Some(code)
 }
 
 /// Whether the machine has no files of the session: it lost them, or they were never opened.
 pub(crate) fn is_missing(status: &Status) -> bool {
-    has_code(status, MISSING)
+    has_code(status, ErrorCode::WorkspaceMissing)
 }
 
 /// Whether the service knows a higher epoch of the session.
 pub(crate) fn is_stale(status: &Status) -> bool {
-    has_code(status, "epoch_stale")
+    has_code(status, ErrorCode::EpochStale)
 }
 
 /// The error for files that were opened and are gone.
 pub(crate) fn lost() -> Status {
-    rpc::status::precondition(LOST, "the sandbox machine lost the files of this session")
+    rpc::status::error(ErrorCode::WorkspaceLost, "the sandbox machine lost the files of this session")
 }
 
 /// Whether the machine lost the files.
 pub(crate) fn is_lost(status: &Status) -> bool {
-    has_code(status, LOST)
+    has_code(status, ErrorCode::WorkspaceLost)
 }
 
 /// Logs why the service did not answer.
@@ -151,9 +146,9 @@ fn patience(status: &Status) -> Option<Duration> {
     if is_away(status) {
         return Some(Duration::from_millis(limits::SANDBOX_WAIT_MS));
     }
-    match rpc::status::code_of(status).as_deref() {
-        Some("sandbox_unavailable") => Some(Duration::from_millis(limits::SANDBOX_WAIT_MS)),
-        Some("helpers_busy") => Some(HELPERS_WAIT),
+    match rpc::status::code(status) {
+        Some(ErrorCode::SandboxUnavailable) => Some(Duration::from_millis(limits::SANDBOX_WAIT_MS)),
+        Some(ErrorCode::HelpersBusy) => Some(HELPERS_WAIT),
         Some(_) | None => None,
     }
 }
@@ -196,20 +191,22 @@ mod tests {
     async fn a_call_that_must_wait_for_helpers_is_repeated() {
         let channel = chassis::grpc::channel("http://127.0.0.1:1").unwrap();
         let sandbox = Sandbox::new(channel, "a token of the sandbox").unwrap();
-        for (code, repeated) in [("helpers_busy", 2), ("sandbox_unavailable", 2), ("disk_full", 1)] {
+        for (code, repeated) in
+            [(ErrorCode::HelpersBusy, 2), (ErrorCode::SandboxUnavailable, 2), (ErrorCode::DiskFull, 1)]
+        {
             let mut calls = 0;
             let answer = sandbox.call(|_| {
                 calls += 1;
-                let refused = rpc::status::error(Code::Unavailable, code, "later");
+                let refused = rpc::status::error(code, "later");
                 let answer = if calls == 1 { Err(refused) } else { Ok(tonic::Response::new(())) };
                 async { answer }
             });
-            assert_eq!(answer.await.is_ok(), repeated == 2, "{code}");
-            assert_eq!(calls, repeated, "{code}");
+            assert_eq!(answer.await.is_ok(), repeated == 2, "{code:?}");
+            assert_eq!(calls, repeated, "{code:?}");
         }
-        let refused = rpc::status::error(Code::Unauthenticated, "token_invalid", "the token is wrong");
+        let refused = rpc::status::error(ErrorCode::TokenInvalid, "the token is wrong");
         assert!(is_away(&refused), "a mistake of the operator, of which no tenant reads");
-        let busy = rpc::status::error(Code::Unavailable, "helpers_busy", "later");
+        let busy = rpc::status::error(ErrorCode::HelpersBusy, "later");
         assert!(patience(&busy) > patience(&Status::unavailable("no connection")));
     }
 }

@@ -10,7 +10,7 @@ use domain::{
     limits,
     session::{FilesCopy, Source},
 };
-use rpc::v1::{self, ExportHistory};
+use rpc::v1::{self, ErrorCode, ExportHistory};
 use std::time::Duration;
 use store::tenant::bundle_writer::BundleWriter;
 use tonic::{Response, Status};
@@ -30,7 +30,7 @@ pub(crate) async fn copy_files(
     workspace: &Workspace,
 ) -> Result<Source, Status> {
     let copied = tokio::time::timeout(COPY_WAIT, export(deps, identity, workspace)).await;
-    let late = || rpc::status::unavailable("copy_timeout", "copying the files took too long");
+    let late = || rpc::status::error(ErrorCode::CopyTimeout, "copying the files took too long");
     match copied.unwrap_or_else(|_| Err(late())) {
         Err(status) if is_missing(&status) && !workspace.is_recorded().await? => {
             Ok(workspace.source().clone())
@@ -70,7 +70,7 @@ async fn export(deps: &Deps, identity: &Identity, workspace: &Workspace) -> Resu
         }
         if bundle.size_bytes() + piece.data.len() as u64 > limits::BUNDLE_BYTES_MAX {
             let text = format!("the copy is too large; the limit is {} bytes", limits::BUNDLE_BYTES_MAX);
-            return Err(rpc::status::precondition("bundle_too_large", text));
+            return Err(rpc::status::error(ErrorCode::BundleTooLarge, text));
         }
         bundle.add(&piece.data).await.map_err(unstored)?;
         next = pieces.message().await?;
@@ -82,5 +82,5 @@ async fn export(deps: &Deps, identity: &Identity, workspace: &Workspace) -> Resu
 
 fn unstored(error: store::error::Error) -> Status {
     tracing::warn!(error = &error as &dyn std::error::Error, "cannot store a copy of files");
-    rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
+    rpc::status::error(ErrorCode::StoreUnavailable, "the database does not answer; try again later")
 }

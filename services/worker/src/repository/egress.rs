@@ -5,7 +5,7 @@ use super::{grants::HostGrants, patience::with_patience, secrets::SetupSecrets};
 use crate::process::{
     broker::{Broker, away},
     deps::Deps,
-    sandbox::Identity,
+    sandbox::{Identity, has_code},
 };
 use domain::{
     egress::{
@@ -16,7 +16,7 @@ use domain::{
     opening::Assurance,
     secret::SecretName,
 };
-use rpc::v1::{self, AllowList, GitCredential, SecretVariable};
+use rpc::v1::{self, AllowList, ErrorCode, GitCredential, SecretVariable};
 use settings::{LevelHosts, Settings};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -219,7 +219,7 @@ impl Egress {
     async fn open_or_fail(&self, rules: DoorRules) -> Result<(), Status> {
         let Some(broker) = &self.deps.broker else {
             let text = "the settings name a secret, and this deployment has no broker that could use it";
-            return Err(rpc::status::precondition("broker_unavailable", text));
+            return Err(rpc::status::error(ErrorCode::BrokerUnavailable, text));
         };
         let state = &mut *self.state.lock().await;
         state.confirm(&rules, self.set_patiently(broker, &rules)).await
@@ -328,12 +328,12 @@ impl Egress {
 
 /// Whether another loop has opened the files.
 pub(super) fn is_sealed(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("egress_sealed")
+    has_code(status, ErrorCode::EgressSealed)
 }
 
 /// Whether the broker says that its machine has no doors.
 pub(super) fn has_no_doors(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("egress_unavailable")
+    has_code(status, ErrorCode::EgressUnavailable)
 }
 
 /// The list of a setting that allows nothing.

@@ -1,7 +1,7 @@
 //! The end of what the sandbox machine builds for a workspace: a setup, or an install. It builds each once for all sessions that need the same.
 
 use crate::process::sandbox::is_away;
-use rpc::v1::{self, build_environment_response::Item};
+use rpc::v1::{self, ErrorCode, build_environment_response::Item};
 use settings::LevelHosts;
 use std::time::Duration;
 use tokio_stream::{Stream, StreamExt as _};
@@ -56,7 +56,7 @@ async fn finish(
             Some(Item::Build(build)) => key = build.key,
             Some(Item::End(end)) if end.code.is_empty() => return Ok(key),
             Some(Item::End(end)) => {
-                return Err(rpc::status::error(Code::FailedPrecondition, &end.code, end.message));
+                return Err(rpc::status::error_as(Code::FailedPrecondition, &end.code, end.message));
             }
             // `flotilla env log` shows it.
             Some(Item::Output(_)) | None => {}
@@ -66,10 +66,14 @@ async fn finish(
 }
 
 fn is_interrupted(status: &Status) -> bool {
-    let code = rpc::status::code_of(status);
     is_away(status)
         || matches!(
-            code.as_deref(),
-            Some("setup_interrupted" | "install_interrupted" | "helpers_busy" | "sandbox_unavailable")
+            rpc::status::code(status),
+            Some(
+                ErrorCode::SetupInterrupted
+                    | ErrorCode::InstallInterrupted
+                    | ErrorCode::HelpersBusy
+                    | ErrorCode::SandboxUnavailable
+            )
         )
 }

@@ -11,7 +11,7 @@ use crate::process::{
     sandbox::{Identity, is_stale},
 };
 use domain::conversation::message::Error;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use settings::{
     LostWorkspace, Settings,
     document::Document,
@@ -163,7 +163,10 @@ impl Guidance {
 
 /// The error that a session shows for an invalid configuration.
 pub(crate) fn configuration_error(problems: &str) -> Error {
-    Error::coded("config_invalid", format!("The configuration of the repository is invalid:\n{problems}"))
+    Error::coded(
+        ErrorCode::ConfigInvalid.as_str(),
+        format!("The configuration of the repository is invalid:\n{problems}"),
+    )
 }
 
 /// The error that a session shows for parts of the configuration that do not apply.
@@ -171,13 +174,13 @@ pub(crate) fn left_out_error(problems: &str) -> Error {
     let text = format!(
         "Parts of the configuration of the repository are left out, and the rest applies:\n{problems}"
     );
-    Error::coded("config_invalid", text)
+    Error::coded(ErrorCode::ConfigInvalid.as_str(), text)
 }
 
 /// The error that a session shows for instructions and configuration that are too large to be read.
 pub(crate) fn too_large_error(files: &[v1::UnreadFile]) -> Option<Error> {
     let text = format!("These files of the repository are not read:\n{}", unread(files));
-    (!files.is_empty()).then(|| Error::coded("config_too_large", text))
+    (!files.is_empty()).then(|| Error::coded(ErrorCode::ConfigTooLarge.as_str(), text))
 }
 
 /// Names files that are not read, each with the reason.

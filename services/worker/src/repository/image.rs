@@ -10,7 +10,7 @@ use domain::{
     },
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use rpc::v1::{self, put_layer_request::Part};
+use rpc::v1::{self, ErrorCode, put_layer_request::Part};
 use settings::ImageSetting;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
@@ -192,5 +192,5 @@ async fn carry(
 
 fn no_broker() -> Status {
     let text = "the settings name an image, and this deployment has no broker that could pull it";
-    rpc::status::precondition("images_unsupported", text)
+    rpc::status::error(ErrorCode::ImagesUnsupported, text)
 }

@@ -1,5 +1,6 @@
 //! Calls to the broker that are repeated.
 
+use rpc::v1::ErrorCode;
 use std::time::Duration;
 use tonic::{Code, Status};
 
@@ -7,8 +8,15 @@ use tonic::{Code, Status};
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The refusals of the broker that another attempt may not meet.
-const PASSING: [&str; 5] =
-    ["kms_unavailable", "registry_busy", "registry_failed", "registry_unreachable", "pull_interrupted"];
+const PASSING: [ErrorCode; 7] = [
+    ErrorCode::BrokerUnavailable,
+    ErrorCode::CallerLeft,
+    ErrorCode::KmsUnavailable,
+    ErrorCode::PullInterrupted,
+    ErrorCode::RegistryBusy,
+    ErrorCode::RegistryFailed,
+    ErrorCode::RegistryUnreachable,
+];
 
 /// Repeats a call to the broker that may succeed a moment later.
 pub(super) async fn with_patience<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
@@ -29,8 +37,19 @@ where
 }
 
 fn passes(status: &Status) -> bool {
-    let code = rpc::status::code_of(status);
-    let is_passing =
-        |code: &str| PASSING.contains(&code) || ["broker_unavailable", "caller_left"].contains(&code);
-    code.as_deref().map_or(status.code() == Code::Unavailable, is_passing)
+    let is_passing = |code: String| ErrorCode::parse(&code).is_some_and(|code| PASSING.contains(&code));
+    rpc::status::code_of(status).map_or(status.code() == Code::Unavailable, is_passing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_repeated() {
+        assert!(PASSING.iter().all(|code| code.kind().is_transient()));
+        let passes = |code| passes(&rpc::status::error(code, "later"));
+        assert!(passes(ErrorCode::RegistryBusy) && !passes(ErrorCode::ImageUnknown));
+        assert!(super::passes(&Status::unavailable("no connection")));
+    }
 }

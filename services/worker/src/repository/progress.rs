@@ -181,15 +181,15 @@ mod tests {
         };
         let bytes =
             |stage, total| Some(Progress { stage, amount: Some(Amount { done: 3, total, unit: "bytes" }) });
-        let refusal = |code: &'static str| rpc::status::precondition(code, "refused");
+        let refusal = |code| rpc::status::error(code, "refused");
         for (answer, want) in [
             (Ok(response(v1::OpeningStep::Clone, 0)), bytes(Stage::Clone, None)),
             (Ok(response(v1::OpeningStep::Lfs, 9)), bytes(Stage::Lfs, Some(9))),
             (Ok(response(v1::OpeningStep::Submodules, 0)), bytes(Stage::Submodules, None)),
             (Ok(response(v1::OpeningStep::Unspecified, 0)), Some(known)),
             (Err(Status::unimplemented("an earlier version")), Some(known)),
-            (Err(refusal("tenant_closed")), Some(known)),
-            (Err(refusal("epoch_stale")), None),
+            (Err(refusal(v1::ErrorCode::TenantClosed)), Some(known)),
+            (Err(refusal(v1::ErrorCode::EpochStale)), None),
         ] {
             assert_eq!(with_answer(known, answer.clone()), want, "{answer:?}");
         }

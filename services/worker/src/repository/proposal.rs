@@ -4,7 +4,7 @@
 use super::stored::from_store;
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::{conversation::message::Error, ids::ProjectId, session::Source};
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use settings::{
     Settings,
     document::Document,
@@ -39,7 +39,7 @@ pub(super) struct Proposer<'a> {
 /// Why a session does not use the environment of its repository, and what it uses instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EnvironmentNotice {
-    code: &'static str,
+    code: ErrorCode,
     /// For people.
     pub(crate) text: String,
     /// For the model; `None`: only people can do something about it.
@@ -48,7 +48,7 @@ pub(crate) struct EnvironmentNotice {
 
 impl EnvironmentNotice {
     /// A notice for people and for the model.
-    pub(super) fn new(code: &'static str, text: String, sentence: String) -> Self {
+    pub(super) fn new(code: ErrorCode, text: String, sentence: String) -> Self {
         Self { code, text, sentence: Some(sentence) }
     }
 
@@ -68,7 +68,7 @@ impl EnvironmentNotice {
 
     /// The error that the session shows.
     pub(crate) fn error(&self) -> Error {
-        Error::coded(self.code, self.text.clone())
+        Error::coded(self.code.as_str(), self.text.clone())
     }
 }
 
@@ -116,7 +116,11 @@ pub(super) fn read(allowed: &ProposedEnvironment) -> Option<Document> {
 fn mistake(problems: &Problems) -> Option<EnvironmentNotice> {
     let is_ours = problems.list.iter().any(|problem| &*problem.origin.file == proposal::FILE);
     let text = || format!("The environment of the repository cannot be used:\n{problems}");
-    (!is_ours).then(|| EnvironmentNotice { code: "environment_invalid", text: text(), sentence: None })
+    (!is_ours).then(|| EnvironmentNotice {
+        code: ErrorCode::EnvironmentInvalid,
+        text: text(),
+        sentence: None,
+    })
 }
 
 fn notice(project: &ProjectId, proposal: &Proposal, chosen: &EnvironmentChoice) -> Option<EnvironmentNotice> {
@@ -147,7 +151,7 @@ fn notice(project: &ProjectId, proposal: &Proposal, chosen: &EnvironmentChoice) 
          repository expects may be missing or old. If that keeps you from the task, say so, and that `flotilla env show {digest} --project {project}` shows an admin what \
          to allow."
     );
-    Some(EnvironmentNotice { code: "environment_not_allowed", text, sentence: Some(sentence) })
+    Some(EnvironmentNotice { code: ErrorCode::EnvironmentNotAllowed, text, sentence: Some(sentence) })
 }
 
 /// The digits of a digest that name it.

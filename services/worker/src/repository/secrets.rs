@@ -3,9 +3,9 @@
 use super::stored::from_store;
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::{ids::ProjectId, secret::SecretName, session::files::PeoplesFiles};
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::collections::BTreeMap;
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// The secrets of setup and install.
 #[derive(Debug, Clone, Default)]
@@ -58,5 +58,5 @@ fn missing(name: &SecretName) -> Status {
     let text = format!(
         "there is no secret {name}, which environment.secrets names; set it with `flotilla secret set {name}`"
     );
-    rpc::status::error(Code::FailedPrecondition, "secret_not_found", text)
+    rpc::status::error(ErrorCode::SecretNotFound, text)
 }

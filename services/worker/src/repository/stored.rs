@@ -1,6 +1,7 @@
 //! Calls of the store without which files cannot be opened.
 
 use crate::process::store_timeout::retry_while_away;
+use rpc::v1::ErrorCode;
 use std::time::Duration;
 use tonic::Status;
 
@@ -15,6 +16,6 @@ where
     retry_while_away(STORE_RETRY, call).await.map_err(|error| {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "cannot read or record what a workspace has");
-        rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
+        rpc::status::error(ErrorCode::StoreUnavailable, "the database does not answer; try again later")
     })
 }

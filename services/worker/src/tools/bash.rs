@@ -11,14 +11,14 @@ use super::{
     outcome::{OUTPUT_PATH, Output, TRUNCATED, ToolError, completed_metadata, sandbox_error},
     spec::{parse_arguments, tool_spec},
 };
-use crate::process::sandbox::{Sandbox, is_away};
+use crate::process::sandbox::{Sandbox, has_code, is_away};
 use domain::policy::tool;
 use domain::{
     conversation::part::{self, Span, ToolState},
     ids::{PartId, Timestamp},
     limits, text,
 };
-use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
+use rpc::v1::{self, ErrorCode, ExecEnd, attach_exec_response::Item};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -234,8 +234,7 @@ fn timeout_ms(ctx: &CallContext, input: &Input) -> u32 {
 }
 
 fn is_unknown<T>(followed: &Result<T, Status>) -> bool {
-    let code = followed.as_ref().err().and_then(rpc::status::code_of);
-    code.as_deref() == Some("exec_unknown")
+    followed.as_ref().is_err_and(|status| has_code(status, ErrorCode::ExecUnknown))
 }
 
 /// Follows the output to the exit, across lost connections, and reports progress.

@@ -1,8 +1,9 @@
 //! The result of a tool call: an answer for the model, or the reason why there is none.
 
-use crate::process::sandbox::{LOST, is_away, is_lost, is_missing, is_stale};
+use crate::process::sandbox::{is_away, is_lost, is_missing, is_stale};
 use convert_client::error::Error;
 use domain::conversation::{message, part::attached::File};
+use rpc::v1::ErrorCode;
 use serde_json::{Map, Value};
 use tonic::Status;
 
@@ -48,7 +49,7 @@ pub(crate) fn completed_metadata(mut metadata: Map<String, Value>) -> Map<String
 
 /// Converts the end of a conversion without a result. The model may try again with other content.
 pub(crate) fn conversion_error(error: &Error) -> ToolError {
-    if error.code() == "conversion_failed" {
+    if matches!(error, Error::Crashed(_) | Error::Io(_) | Error::Protocol(_)) {
         tracing::warn!(error = error as &dyn std::error::Error, "a conversion failed");
     }
     ToolError::Model(format!("{}: {error}", error.code()))
@@ -58,19 +59,20 @@ pub(crate) fn conversion_error(error: &Error) -> ToolError {
 pub(crate) fn failure(status: &Status) -> message::Error {
     if is_away(status) {
         return message::Error::coded(
-            "sandbox_unavailable",
+            ErrorCode::SandboxUnavailable.as_str(),
             "The sandbox service does not answer; try again later",
         );
     }
     // A loop calls for files only after it opened them.
     if is_missing(status) || is_lost(status) {
+        let lost = ErrorCode::WorkspaceLost.as_str();
         let text = format!(
             "The sandbox machine lost the files of this session, with all changes that were not exported. To continue with the \
-             files that the session began with, run `flotilla restart-workspace` ({LOST})"
+             files that the session began with, run `flotilla restart-workspace` ({lost})"
         );
-        return message::Error::coded(LOST, text);
+        return message::Error::coded(lost, text);
     }
-    let code = rpc::status::code_of(status).unwrap_or_else(|| "workspace_failed".to_owned());
+    let code = rpc::status::code_of(status).unwrap_or_else(|| ErrorCode::WorkspaceFailed.as_str().to_owned());
     message::Error::coded(&code, format!("{} ({code})", status.message()))
 }
 
@@ -81,13 +83,13 @@ pub(crate) fn opening_error(status: &Status) -> ToolError {
 
 /// Converts a refusal by the sandbox. The model learns about a mistake in its call; a system failure ends the turn.
 pub(crate) fn sandbox_error(status: &Status) -> ToolError {
-    match rpc::status::code_of(status).as_deref() {
+    match rpc::status::code(status) {
         _ if is_away(status) => ToolError::Broken(failure(status)),
-        Some("epoch_stale") => ToolError::Fenced,
-        Some("sandbox_unavailable" | "helpers_busy" | "workspace_missing") => {
+        Some(ErrorCode::EpochStale) => ToolError::Fenced,
+        Some(ErrorCode::SandboxUnavailable | ErrorCode::HelpersBusy | ErrorCode::WorkspaceMissing) => {
             ToolError::Broken(failure(status))
         }
-        Some(_) => ToolError::Model(status.message().to_owned()),
-        None => ToolError::Model(format!("The sandbox refused the call: {}", status.message())),
+        _ if rpc::status::code_of(status).is_some() => ToolError::Model(status.message().to_owned()),
+        _ => ToolError::Model(format!("The sandbox refused the call: {}", status.message())),
     }
 }

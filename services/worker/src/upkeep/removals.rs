@@ -8,7 +8,7 @@ use crate::process::{
 };
 use domain::ids::TenantId;
 use futures::StreamExt as _;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{sync::Arc, time::Duration};
 use store::control::removals::Removal;
 use tonic::Status;
@@ -64,11 +64,11 @@ async fn remove(deps: &Deps, removal: Removal) -> Answer {
     let request = v1::CloseWorkspaceRequest { fence: identity.fence() };
     let mut client = deps.sandbox.client();
     if let Err(status) = within(client.close_workspace(request)).await {
-        match rpc::status::code_of(&status).as_deref() {
+        match rpc::status::code(&status) {
             // A session with a higher epoch uses the id, so the files are not those of the deleted session.
-            Some("epoch_stale") => {}
+            Some(ErrorCode::EpochStale) => {}
             // Something of a deleted tenant came back after all: a call was under way when the tenant was closed.
-            Some("tenant_closed") => return remove_tenant(deps, tenant).await,
+            Some(ErrorCode::TenantClosed) => return remove_tenant(deps, tenant).await,
             Some(_) | None => return report(&status),
         }
     }

@@ -47,7 +47,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, VaultError>) -> (&'static str, 
     let Err(VaultError::Envelope(error)) = result else { panic!("{result:?}") };
     let text = format!("{error} {error:?}");
     assert!(!text.contains(TOKEN) && !text.contains("4711"), "{text}");
-    (error.code(), text)
+    (error.code().as_str(), text)
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use domain::{
     limits,
     session::WORKSPACE,
 };
-use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, prompt_part::Kind};
+use rpc::v1::{AcceptPromptRequest, CommandPart, ErrorCode, FilePart, OutputFormat, prompt_part::Kind};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ impl AttachArgs {
             prompt.format = Some(OutputFormat { json_schema, retry_count: None });
         }
         if prompt.text.trim().is_empty() && prompt.parts.is_empty() {
-            return Err(coded("prompt_empty", "the prompt is empty; say what to do"));
+            return Err(coded(ErrorCode::PromptEmpty, "the prompt is empty; say what to do"));
         }
         Ok(())
     }
@@ -67,10 +67,11 @@ impl AttachArgs {
 /// Reads the schema of an answer.
 fn schema(path: &Path) -> Result<String> {
     let text = input::read_text(path, SCHEMA_FILE_BYTES_MAX)?;
-    let schema: Value = serde_json::from_str(&text)
-        .map_err(|error| coded("schema_invalid", format!("the answer schema is not valid JSON: {error}")))?;
+    let schema: Value = serde_json::from_str(&text).map_err(|error| {
+        coded(ErrorCode::SchemaInvalid, format!("the answer schema is not valid JSON: {error}"))
+    })?;
     if schema["type"] != "object" {
-        return Err(coded("schema_invalid", "the answer schema must be of type object"));
+        return Err(coded(ErrorCode::SchemaInvalid, "the answer schema must be of type object"));
     }
     Ok(text)
 }

@@ -7,7 +7,7 @@ use crate::{
     stream::usage::TurnUsage,
     terminal::{paint::Paint, show},
 };
-use rpc::v1::{GetSessionDiffRequest, Session, SessionState};
+use rpc::v1::{ErrorCode, GetSessionDiffRequest, Session, SessionState};
 
 /// The outcome to report when a person must act before the turn continues.
 pub(super) fn held_by(session: &Session) -> Option<&'static str> {
@@ -109,8 +109,8 @@ fn used_by(session: &Session, usage: Option<&TurnUsage>) -> String {
 
 /// Whether the server says that there are no files, because the turn ended before it created them.
 fn has_no_workspace(error: &anyhow::Error) -> bool {
-    let code = error.downcast_ref::<tonic::Status>().and_then(rpc::status::code_of);
-    code.as_deref() == Some("workspace_missing")
+    let code = error.downcast_ref::<tonic::Status>().and_then(rpc::status::code);
+    code == Some(ErrorCode::WorkspaceMissing)
 }
 
 #[cfg(test)]
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn a_session_that_never_had_files_has_no_diff_to_tell_of() {
         let refused = |code| {
-            let status = rpc::status::precondition(code, "the session has no workspace");
+            let status = rpc::status::error(code, "the session has no workspace");
             Err::<(), _>(status).context("load the diff").unwrap_err()
         };
-        assert!(has_no_workspace(&refused("workspace_missing")));
-        assert!(!has_no_workspace(&refused("sandbox_unavailable")));
+        assert!(has_no_workspace(&refused(ErrorCode::WorkspaceMissing)));
+        assert!(!has_no_workspace(&refused(ErrorCode::SandboxUnavailable)));
     }
 }

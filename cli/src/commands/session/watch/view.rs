@@ -17,10 +17,8 @@ use crate::{
     terminal::output::Output,
 };
 use anyhow::Result;
+use rpc::v1::ErrorCode;
 use serde_json::json;
-
-/// The code of the error for a command that does not exist.
-const COMMAND_NOT_FOUND: &str = "command_not_found";
 
 /// The output so far: on the screen, or as JSON lines.
 pub(super) struct View<'a> {
@@ -110,7 +108,9 @@ impl<'a> View<'a> {
             // A session without a turn counts as done.
             ("idle", ..) => Exit::Done,
             // The command line names a command that the repository does not have.
-            ("failed", _, Some(COMMAND_NOT_FOUND)) => Exit::Usage,
+            ("failed", _, Some(code)) if ErrorCode::parse(code) == Some(ErrorCode::CommandNotFound) => {
+                Exit::Usage
+            }
             _ => Exit::of_outcome(outcome),
         }
     }

@@ -16,6 +16,7 @@ use std::{
     thread,
     time::Duration,
 };
+use wire::v1::ErrorCode;
 
 /// The socket of the broker.
 const SOCKET: &str = "git";
@@ -60,19 +61,23 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    pub(super) fn refusal(code: &str, text: impl fmt::Display) -> Self {
+    pub(super) fn refusal(code: ErrorCode, text: impl fmt::Display) -> Self {
+        Self::spelled(code.as_str(), text)
+    }
+
+    fn spelled(code: &str, text: impl fmt::Display) -> Self {
         Self::Refusal { code: code.to_owned(), line: format!("{text} ({code})") }
     }
 
     /// Why files stay pointers after this failure. `None`: the whole run fails.
     pub(super) fn reason(&self) -> Option<Reason> {
         let Self::Refusal { code, .. } = self else { return None };
-        match code.as_str() {
-            "git_lfs_missing" => Some(Reason::Missing),
-            "git_lfs_unsupported" => Some(Reason::Unsupported),
+        match ErrorCode::parse(code) {
+            Some(ErrorCode::GitLfsMissing) => Some(Reason::Missing),
+            Some(ErrorCode::GitLfsUnsupported) => Some(Reason::Unsupported),
             // A broker of an earlier version reads nothing without a credential.
-            "git_lfs_login_required" | "git_prefix_missing" => Some(Reason::Login),
-            "git_address_private" => Some(Reason::Private),
+            Some(ErrorCode::GitLfsLoginRequired | ErrorCode::GitPrefixMissing) => Some(Reason::Login),
+            Some(ErrorCode::GitAddressPrivate) => Some(Reason::Private),
             _ => None,
         }
     }
@@ -90,7 +95,8 @@ struct Answer {
 impl Client<'_> {
     /// Asks which of these objects the server gives.
     pub(super) fn batch(&self, pointers: &[LfsPointer]) -> Result<Vec<LfsResult>, Failure> {
-        let failed = || Failure::refusal("git_failed", "the door does not answer as a server of Git LFS");
+        let failed =
+            || Failure::refusal(ErrorCode::GitFailed, "the door does not answer as a server of Git LFS");
         let body = LfsBatch::download(pointers).to_text();
         let target = format!("POST /{}{LFS_OBJECTS_PATH}{LFS_BATCH}", self.repository);
         let answer = self.ask(&target, &body)?;
@@ -127,7 +133,10 @@ impl Client<'_> {
 
     fn send(&self, target: &str, body: &str) -> Result<Answer, Failure> {
         let closed = |error: io::Error| {
-            Failure::refusal("git_unavailable", format!("the door of the session to git is closed: {error}"))
+            Failure::refusal(
+                ErrorCode::GitUnavailable,
+                format!("the door of the session to git is closed: {error}"),
+            )
         };
         let mut door = UnixStream::connect(self.door.join(SOCKET)).map_err(closed)?;
         door.set_read_timeout(Some(SILENCE))?;
@@ -147,7 +156,7 @@ impl Answer {
             let mut fields = lines.iter().filter_map(|line| line.split_once(':'));
             fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
         };
-        let code = field("x-flotilla-code").unwrap_or("git_failed").to_owned();
+        let code = field("x-flotilla-code").unwrap_or(ErrorCode::GitFailed.as_str()).to_owned();
         let retry_after = field("retry-after").and_then(|value| value.parse().ok());
         Ok(Self { status: status.ok_or(io::ErrorKind::InvalidData)?, code, retry_after, body })
     }
@@ -162,7 +171,7 @@ impl Answer {
             let line = head(line, REFUSAL_BYTES).to_owned();
             return Failure::Refusal { code: self.code, line };
         }
-        Failure::refusal(&self.code, format!("the door answered {}", self.status))
+        Failure::spelled(&self.code, format!("the door answered {}", self.status))
     }
 }
 
@@ -184,7 +193,7 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<Vec<String>> {
 
 /// The failure of a connection that ended too early.
 pub(super) fn broken(error: io::Error) -> Failure {
-    Failure::refusal("git_interrupted", format!("the transfer broke off: {error}"))
+    Failure::refusal(ErrorCode::GitInterrupted, format!("the transfer broke off: {error}"))
 }
 
 #[cfg(test)]
@@ -234,7 +243,7 @@ mod tests {
             ("git_lfs_object_invalid", None),
             ("egress_quota_used_up", None),
         ] {
-            assert_eq!(Failure::refusal(code, "x").reason(), want, "{code}");
+            assert_eq!(Failure::spelled(code, "x").reason(), want, "{code}");
         }
         assert_eq!(Failure::Io(io::ErrorKind::Other.into()).reason(), None);
     }

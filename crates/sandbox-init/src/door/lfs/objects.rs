@@ -19,6 +19,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
+use wire::v1::ErrorCode;
 
 /// Objects that are read at the same time: most of the time goes into opening connections. The door has room for more.
 const READERS: usize = 4;
@@ -140,7 +141,7 @@ impl ObjectReader<'_> {
                 self.client.repository,
                 pointer.oid()
             );
-            return Err(Failure::refusal("git_lfs_object_invalid", text));
+            return Err(Failure::refusal(ErrorCode::GitLfsObjectInvalid, text));
         }
         self.finish_part(pointer)?;
         Ok(Origin::Server)

@@ -118,7 +118,7 @@ pub(super) async fn answer(context: ExchangeContext, request: Request<Incoming>)
             response
         }
         Err(refusal) => {
-            record.code = refusal.code();
+            record.code = Some(refusal.code());
             refusal.to_response()
         }
     }
@@ -176,7 +176,7 @@ pub(super) fn download(answer: reqwest::Response, record: JournalRecord) -> Body
                 record.relay.note(piece.len() as u64).map(|()| piece).map_err(|_| GitRefusal::Quota)
             }
             Ok(None) => {
-                record.code = "";
+                record.code = None;
                 return None;
             }
             Err(_) => Err(GitRefusal::Interrupted),
@@ -184,7 +184,7 @@ pub(super) fn download(answer: reqwest::Response, record: JournalRecord) -> Body
         match piece {
             Ok(piece) => Some((Ok(piece), Some((answer, record)))),
             Err(refusal) => {
-                record.code = refusal.code();
+                record.code = Some(refusal.code());
                 Some((Err(io::Error::other(refusal.to_string())), None))
             }
         }

@@ -8,6 +8,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use reqwest::Body;
+use rpc::v1::ErrorCode;
 
 /// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,31 +97,31 @@ pub(crate) enum GitRefusal {
 
 impl GitRefusal {
     /// The stable code.
-    pub(super) fn code(&self) -> &'static str {
+    pub(super) fn code(&self) -> ErrorCode {
         match self {
-            Self::Request => "git_request_refused",
-            Self::Push => "git_push_refused",
-            Self::Address(_) => "git_address_invalid",
-            Self::NoPrefix(_) => "git_prefix_missing",
-            Self::Secret(SecretRefusal::Missing { .. }) => "git_secret_missing",
-            Self::Secret(SecretRefusal::Invalid(_)) => "git_secret_invalid",
-            Self::Secret(SecretRefusal::NotFor(_)) => "git_secret_not_for_server",
-            Self::Secret(SecretRefusal::Unavailable(_)) => "git_secret_unavailable",
-            Self::Unauthorized { .. } => "git_unauthorized",
-            Self::NotFound { .. } => "git_not_found",
-            Self::Busy(_) | Self::RateLimited { .. } | Self::LookupsBusy(_) => "git_busy",
-            Self::Redirected { .. } => "git_redirected",
-            Self::Failed { .. } => "git_failed",
-            Self::Unreachable { .. } => "git_unreachable",
-            Self::Private(_) => "git_address_private",
-            Self::LfsLogin(_) => "git_lfs_login_required",
-            Self::LfsUnsupported(_) => "git_lfs_unsupported",
-            Self::LfsMissing(_) => "git_lfs_missing",
-            Self::LfsLink { .. } => "git_lfs_link_refused",
-            Self::LfsObject { .. } => "git_lfs_object_invalid",
-            Self::TooLarge(_) => "git_request_too_large",
-            Self::Quota => "egress_quota_used_up",
-            Self::Interrupted => "git_interrupted",
+            Self::Request => ErrorCode::GitRequestRefused,
+            Self::Push => ErrorCode::GitPushRefused,
+            Self::Address(_) => ErrorCode::GitAddressInvalid,
+            Self::NoPrefix(_) => ErrorCode::GitPrefixMissing,
+            Self::Secret(SecretRefusal::Missing { .. }) => ErrorCode::GitSecretMissing,
+            Self::Secret(SecretRefusal::Invalid(_)) => ErrorCode::GitSecretInvalid,
+            Self::Secret(SecretRefusal::NotFor(_)) => ErrorCode::GitSecretNotForServer,
+            Self::Secret(SecretRefusal::Unavailable(_)) => ErrorCode::GitSecretUnavailable,
+            Self::Unauthorized { .. } => ErrorCode::GitUnauthorized,
+            Self::NotFound { .. } => ErrorCode::GitNotFound,
+            Self::Busy(_) | Self::RateLimited { .. } | Self::LookupsBusy(_) => ErrorCode::GitBusy,
+            Self::Redirected { .. } => ErrorCode::GitRedirected,
+            Self::Failed { .. } => ErrorCode::GitFailed,
+            Self::Unreachable { .. } => ErrorCode::GitUnreachable,
+            Self::Private(_) => ErrorCode::GitAddressPrivate,
+            Self::LfsLogin(_) => ErrorCode::GitLfsLoginRequired,
+            Self::LfsUnsupported(_) => ErrorCode::GitLfsUnsupported,
+            Self::LfsMissing(_) => ErrorCode::GitLfsMissing,
+            Self::LfsLink { .. } => ErrorCode::GitLfsLinkRefused,
+            Self::LfsObject { .. } => ErrorCode::GitLfsObjectInvalid,
+            Self::TooLarge(_) => ErrorCode::GitRequestTooLarge,
+            Self::Quota => ErrorCode::EgressQuotaUsedUp,
+            Self::Interrupted => ErrorCode::GitInterrupted,
         }
     }
 
@@ -155,11 +156,11 @@ impl GitRefusal {
 
     /// The answer that git shows.
     pub(super) fn to_response(&self) -> Response<Body> {
-        let mut response = Response::new(Body::from(format!("{self} ({})\n", self.code())));
+        let mut response = Response::new(Body::from(format!("{self} ({})\n", self.code().as_str())));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.insert("x-flotilla-code", HeaderValue::from_static(self.code()));
+        headers.insert("x-flotilla-code", HeaderValue::from_static(self.code().as_str()));
         if let Self::RateLimited { seconds, .. } = self {
             headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
         }
@@ -191,7 +192,7 @@ mod tests {
     fn a_host_without_an_open_address_is_told_with_what_helps() {
         let host = HostName::parse("git.acme.dev").unwrap();
         let private = GitRefusal::from(Refusal::Private(host.clone()));
-        assert_eq!(private.code(), "git_address_private");
+        assert_eq!(private.code().as_str(), "git_address_private");
         assert!(
             private.to_string().contains("git.acme.dev")
                 && private.to_string().contains("FLOTILLA_BROKER_NETWORKS")
@@ -201,7 +202,7 @@ mod tests {
             (Refusal::Busy(host), ("git_busy", StatusCode::SERVICE_UNAVAILABLE)),
         ] {
             let refusal = GitRefusal::from(refusal);
-            assert_eq!((refusal.code(), refusal.status()), want);
+            assert_eq!((refusal.code().as_str(), refusal.status()), want);
         }
     }
 }

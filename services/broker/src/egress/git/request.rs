@@ -98,7 +98,7 @@ mod tests {
         let (method, uri) = request.split_once(' ').unwrap();
         match parse(&method.parse().unwrap(), &uri.parse().unwrap()) {
             Ok(GitRequest { repository, action }) => format!("{repository}{}", action.target()),
-            Err(refusal) => refusal.code().to_owned(),
+            Err(refusal) => refusal.code().as_str().to_owned(),
         }
     }
 

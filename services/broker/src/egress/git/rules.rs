@@ -6,6 +6,7 @@ use domain::{
     ids::ProjectId,
     secret::{SecretName, SecretNameError},
 };
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -75,12 +76,12 @@ impl GitRules {
 
 impl GitRulesError {
     /// The stable code.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Prefix(_) | Self::TooMany => "git_prefix_invalid",
-            Self::Public(_) => "git_address_invalid",
-            Self::Secret(_) => "secret_name_invalid",
-            Self::Project => "argument_invalid",
+            Self::Prefix(_) | Self::TooMany => ErrorCode::GitPrefixInvalid,
+            Self::Public(_) => ErrorCode::GitAddressInvalid,
+            Self::Secret(_) => ErrorCode::SecretNameInvalid,
+            Self::Project => ErrorCode::ArgumentInvalid,
         }
     }
 }

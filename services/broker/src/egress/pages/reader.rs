@@ -22,6 +22,7 @@ use reqwest::{
     ClientBuilder, Response, Url,
     header::{ACCEPT, CONTENT_TYPE, LOCATION},
 };
+use rpc::v1::ErrorCode;
 use shares::{Share, Shares};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
@@ -38,7 +39,7 @@ const TURN_WAIT: Duration = Duration::from_secs(30);
 /// The Accept header. Markdown comes first because models read it best.
 const ACCEPTED: &str = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5";
 /// The code of a page that its caller left, until something else is known.
-const CALLER_LEFT: &str = "page_caller_left";
+const CALLER_LEFT: ErrorCode = ErrorCode::PageCallerLeft;
 
 /// Reads the pages of all sessions.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl Pages {
             let relay = Arc::new(Relay::new(visit.door.proxy.quota()));
             let mut record = JournalRecord::begin(&visit.door.key, &self.journal, &relay, CALLER_LEFT);
             let asked = visit.bounded(self.ask(&visit.door.proxy, &url, &mut record)).await;
-            record.code = asked.as_ref().err().map_or("", PageError::code);
+            record.code = asked.as_ref().err().map(PageError::code);
             let answer = asked?;
             let status = answer.status();
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
@@ -147,7 +148,7 @@ impl Pages {
             if !status.is_success() {
                 return Err(PageError::Status(status));
             }
-            record.code = CALLER_LEFT;
+            record.code = Some(CALLER_LEFT);
             let media_type = media_type(&answer);
             return Ok(Page { url: url.to_string(), media_type, answer, record, visit, _place: place });
         }
@@ -215,11 +216,11 @@ impl Page {
             match page.next().await {
                 Ok(Some(bytes)) => Some((Ok(bytes), Some(page))),
                 Ok(None) => {
-                    page.record.code = "";
+                    page.record.code = None;
                     None
                 }
                 Err(error) => {
-                    page.record.code = error.code();
+                    page.record.code = Some(error.code());
                     Some((Err(error), None))
                 }
             }
@@ -260,7 +261,7 @@ mod tests {
         let pages = Pages::new(names, Arc::default()).unwrap();
         let request =
             PageRequest { url: "http://pages.example.com/".to_owned(), time: Duration::from_secs(20) };
-        pages.read(door, &request).await.err().map_or("", |error| error.code())
+        pages.read(door, &request).await.err().map_or("", |error| error.code().as_str())
     }
 
     #[tokio::test]

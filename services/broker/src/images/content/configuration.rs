@@ -95,7 +95,7 @@ mod tests {
     const OWN: Platform = Platform { architecture: "amd64" };
 
     fn read(document: &Value) -> Result<Configuration, &'static str> {
-        Configuration::parse(document.to_string().as_bytes(), OWN, 1).map_err(|error| error.code())
+        Configuration::parse(document.to_string().as_bytes(), OWN, 1).map_err(|error| error.code().as_str())
     }
 
     fn with(config: &Value) -> Value {

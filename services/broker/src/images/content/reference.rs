@@ -113,7 +113,7 @@ mod tests {
             &long,
         ] {
             let error = text.parse::<ImageReference>().unwrap_err();
-            assert_eq!(error.code(), "image_reference_invalid", "{text}");
+            assert_eq!(error.code().as_str(), "image_reference_invalid", "{text}");
             assert!(!error.to_string().contains("hunter2"));
         }
     }

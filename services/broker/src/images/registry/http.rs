@@ -99,7 +99,11 @@ impl Http {
             if tries == TRIES_MAX || wait > self.patience.pause_max {
                 return Err(error);
             }
-            tracing::debug!(tries, error.code = error.code(), "a registry did not answer; trying again");
+            tracing::debug!(
+                tries,
+                error.code = error.code().as_str(),
+                "a registry did not answer; trying again"
+            );
             tokio::time::sleep(wait).await;
             (pause, tries) = (pause * 2, tries + 1);
         }

@@ -197,7 +197,7 @@ mod tests {
             LfsContent { change, bytes: *bytes }
         };
         let contents: Vec<LfsContent> = lengths.iter().enumerate().map(content).collect();
-        check_contents(&contents).err().map(|error| format!("{} {error}", error.code()))
+        check_contents(&contents).err().map(|error| format!("{} {error}", error.code().as_str()))
     }
 
     #[test]

@@ -8,6 +8,7 @@ use domain::{
     conversation::message::{Format, VARIANTS},
     limits,
 };
+use rpc::v1::ErrorCode;
 use std::collections::BTreeMap;
 
 /// Tools that one prompt can switch on or off: more than exist. Beyond it: `tools_too_many`.
@@ -87,7 +88,8 @@ pub(in crate::app) async fn check_format(
         }
         Err(error @ (ConversionError::Busy | ConversionError::Io(_) | ConversionError::Protocol(_))) => {
             tracing::error!(error = &error as &dyn std::error::Error, "cannot check an answer schema");
-            Err(Error::ConverterUnavailable(error.code()))
+            let code = ErrorCode::parse(error.code()).unwrap_or(ErrorCode::ConversionFailed);
+            Err(Error::ConverterUnavailable(code))
         }
     }
 }

@@ -12,13 +12,13 @@ use crate::{
         error::Error,
         invalid::Invalid,
         scope::Scope,
-        services::sandbox::{Reason, Refusal, fence},
+        services::sandbox::{Refusal, fence},
         state::State,
     },
 };
 use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};
-use rpc::v1::{self, FileKind};
+use rpc::v1::{self, ErrorCode, FileKind};
 use shares::Share;
 use std::ops::Range;
 use store::{Page, rows::session_row::Session, session::sessions::Filter, tenant::worktrees::SessionArea};
@@ -209,7 +209,7 @@ impl DirectoryFiles {
     /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn diff(&self) -> Result<WorkspaceDiff, Error> {
         match diff_workspace(&self.state, self.tenant, &self.session).await {
-            Err(Error::Sandbox(Refusal { reason: Reason::WorkspaceMissing, .. })) => {
+            Err(Error::Sandbox(Refusal { code: Some(ErrorCode::WorkspaceMissing), .. })) => {
                 Ok(WorkspaceDiff::default())
             }
             diff => diff,
@@ -231,13 +231,13 @@ impl DirectoryFiles {
         let owner = &self.session.workspace_id;
         let applied = workspace::with_files(&self.state, self.tenant, owner, apply).await;
         applied.map(drop).map_err(|error| match error {
-            Error::Sandbox(Refusal { reason: Reason::WorkspaceMissing, message, .. }) => {
+            Error::Sandbox(Refusal { code: Some(ErrorCode::WorkspaceMissing), message, .. }) => {
                 Invalid::WorkspaceMissing.because(message)
             }
-            Error::Sandbox(Refusal { reason: Reason::PatchRefused, message, .. }) => {
+            Error::Sandbox(Refusal { code: Some(ErrorCode::PatchRefused), message, .. }) => {
                 Invalid::PatchRefused.because(message)
             }
-            Error::Sandbox(Refusal { reason: Reason::FileNotPermitted, message, .. }) => {
+            Error::Sandbox(Refusal { code: Some(ErrorCode::FileNotPermitted), message, .. }) => {
                 Invalid::PatchNotPermitted.because(message)
             }
             other => other,
@@ -273,7 +273,9 @@ impl DirectoryFiles {
     fn or_no_files<T: Default>(&self, response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
         match response.map_err(|status| Error::from(status).about_files(self.session.has_workspace)) {
             Ok(response) => Ok(response.into_inner()),
-            Err(Error::Sandbox(refusal)) if refusal.reason == Reason::WorkspaceMissing => Ok(T::default()),
+            Err(Error::Sandbox(refusal)) if refusal.code == Some(ErrorCode::WorkspaceMissing) => {
+                Ok(T::default())
+            }
             Err(error) => Err(error),
         }
     }

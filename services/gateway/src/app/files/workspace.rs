@@ -4,7 +4,7 @@ use crate::{
     app::settings::{self, SessionFiles},
     ground::{
         error::Error,
-        services::sandbox::{Reason, Refusal, fence},
+        services::sandbox::{Refusal, fence},
         state::{State, now},
     },
 };
@@ -15,7 +15,7 @@ use domain::{
     session::{Origin, Source},
 };
 use futures::{Stream, StreamExt as _, stream};
-use rpc::v1::{self, open_workspace_request::Part};
+use rpc::v1::{self, ErrorCode, open_workspace_request::Part};
 use store::{log::edits::Edit, rows::session_row::Session};
 use tonic::Status;
 
@@ -33,14 +33,14 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 ) -> Result<T, Error> {
     match call().await.map_err(Refusal::from) {
         Ok(answer) => Ok(answer),
-        Err(missing) if missing.reason == Reason::WorkspaceMissing => {
+        Err(missing) if missing.code == Some(ErrorCode::WorkspaceMissing) => {
             let stored = state.store.get_session(tenant, session).await?;
             if !stored.has_workspace {
                 open(state, tenant, &stored, missing).await?;
             }
             // A loop may have opened the files since the first call. If it recorded that and they are missing, they are lost.
             match call().await.map_err(Refusal::from) {
-                Err(again) if again.reason == Reason::WorkspaceMissing && stored.has_workspace => {
+                Err(again) if again.code == Some(ErrorCode::WorkspaceMissing) && stored.has_workspace => {
                     Err(Error::WorkspaceLost)
                 }
                 result => result.map_err(Error::Sandbox),
@@ -93,7 +93,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
 
 /// A loop that has begun knows more about the files.
 fn explain(refusal: Refusal, missing: &Refusal) -> Error {
-    Error::Sandbox(if refusal.reason == Reason::EpochStale { missing.clone() } else { refusal })
+    Error::Sandbox(if refusal.code == Some(ErrorCode::EpochStale) { missing.clone() } else { refusal })
 }
 
 /// The header and, for a bundle, its pieces from Postgres.

@@ -13,7 +13,7 @@ use crate::{
         error::Error,
         quotas::Growth,
         scope::Scope,
-        services::sandbox::{self, Reason, Refusal},
+        services::sandbox::{self, Refusal},
         state::{State, now},
     },
 };
@@ -26,7 +26,7 @@ use domain::{
     policy::permission::Rules,
     session::{FilesCopy, Source},
 };
-use rpc::v1::{self, ExportHistory};
+use rpc::v1::{self, ErrorCode, ExportHistory};
 use sha2::{Digest as _, Sha256};
 use store::{
     log::{
@@ -203,7 +203,7 @@ async fn bundle_files(
     let mut pieces = state.sandbox.files().export_workspace(request).await?.into_inner();
     let mut next = match pieces.message().await.map_err(Refusal::from) {
         Ok(first) => first,
-        Err(refusal) if refusal.reason == Reason::WorkspaceMissing && !origin.has_workspace => {
+        Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) && !origin.has_workspace => {
             return Ok(None);
         }
         Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),

@@ -11,7 +11,7 @@ use crate::{
         error::Error,
         invalid::Invalid,
         scope::Scope,
-        services::sandbox::{Reason, Refusal, fence},
+        services::sandbox::{Refusal, fence},
     },
 };
 use domain::{
@@ -19,7 +19,7 @@ use domain::{
     ids::SessionId,
     session::{WORKSPACE, restart_note},
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use store::log::edits::Edit;
 
 /// Bytes of the listing that tells whether the files exist; its text is not used.
@@ -54,7 +54,7 @@ pub(crate) async fn restart_workspace(
     };
     let turn = state.room.file_read(tenant).await?;
     match state.sandbox.files().read_lines(request).await.map_err(Refusal::from) {
-        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => {}
+        Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) => {}
         Err(refusal) => return Err(Error::Sandbox(refusal)),
         Ok(_) => return Err(Invalid::WorkspaceNotLost.because("the session has its files")),
     }

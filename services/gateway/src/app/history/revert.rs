@@ -14,7 +14,7 @@ use crate::{
         entity::Entity,
         error::Error,
         scope::Scope,
-        services::sandbox::{Reason, Refusal},
+        services::sandbox::Refusal,
         state::{State, now},
     },
 };
@@ -23,6 +23,7 @@ use domain::{
     limits,
     session::Revert,
 };
+use rpc::v1::ErrorCode;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -272,11 +273,11 @@ impl Work<'_> {
     async fn restore(&self, snapshot: &str) -> Result<(), Failure> {
         let Err(status) = self.files.restore(snapshot).await else { return Ok(()) };
         let refusal = Refusal::from(status);
-        if refusal.reason == Reason::SnapshotUnknown {
+        if refusal.code == Some(ErrorCode::SnapshotUnknown) {
             // The sandbox wrote no file.
             return Err(Failure::unchanged(Error::Sandbox(refusal)));
         }
-        if self.must_end && refusal.reason == Reason::FileNotPermitted {
+        if self.must_end && refusal.code == Some(ErrorCode::FileNotPermitted) {
             let total = self.total("").await;
             self.end(None, total).await?;
         }

@@ -8,7 +8,7 @@ use crate::{
         entity::Entity,
         error::Error,
         scope::Scope,
-        services::sandbox::{Reason, Refusal, fence},
+        services::sandbox::{Refusal, fence},
         state::State,
     },
     streams::notices::{TERMINAL_CREATED, notify_session},
@@ -17,7 +17,7 @@ use domain::{
     ids::{ProjectId, SessionId, TenantId, pty::PtyId},
     session::WORKSPACE,
 };
-use rpc::v1::{self, AttachTerminalResponse};
+use rpc::v1::{self, AttachTerminalResponse, ErrorCode};
 use serde_json::{Value, json};
 use tonic::{Status, Streaming};
 
@@ -245,7 +245,9 @@ fn of_status(status: Status) -> Error {
 /// Converts the sandbox's error for an unknown terminal to "not found".
 fn of_refusal(error: Error) -> Error {
     match error {
-        Error::Sandbox(Refusal { reason: Reason::TerminalUnknown, .. }) => Error::NotFound(Entity::Terminal),
+        Error::Sandbox(Refusal { code: Some(ErrorCode::TerminalUnknown), .. }) => {
+            Error::NotFound(Entity::Terminal)
+        }
         other => other,
     }
 }

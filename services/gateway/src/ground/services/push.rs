@@ -1,20 +1,20 @@
 //! Why a push was refused, as the broker says it.
 
 use super::sandbox::kind;
-use crate::ground::kind::Kind;
+use rpc::v1::ErrorKind;
 use tonic::Status;
 
 /// The refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PushRefusal {
     pub(crate) code: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ErrorKind,
     pub(crate) message: String,
 }
 
 impl PushRefusal {
     /// The refusal in a status of the broker.
-    pub(in crate::ground) fn new(code: &str, status: &Status) -> Self {
-        Self { code: code.to_owned(), kind: kind(status.code()), message: status.message().to_owned() }
+    pub(in crate::ground) fn new(code: String, status: &Status) -> Self {
+        Self { code, kind: kind(status.code()), message: status.message().to_owned() }
     }
 }

@@ -1,6 +1,5 @@
 //! The connection to the sandbox service, and its refusals. Only this file reads the text of a status code.
 
-use crate::ground::kind::Kind;
 use anyhow::Context as _;
 use chassis::{
     backends::Backends,
@@ -11,7 +10,8 @@ use rpc::{
     client::Bearer,
     status::refuses_token,
     v1::{
-        self, sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient,
+        self, ErrorCode, ErrorKind, sandbox_service_client::SandboxServiceClient,
+        terminal_service_client::TerminalServiceClient,
     },
 };
 use store::rows::session_row::Session;
@@ -93,68 +93,29 @@ pub(crate) fn export(tenant: TenantId, session: &Session) -> v1::ExportWorkspace
 /// Why the sandbox refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    pub(crate) reason: Reason,
-    pub(crate) kind: Kind,
+    /// `None`: only a newer sandbox service knows it.
+    pub(crate) code: Option<ErrorCode>,
+    /// The code, as it is spelled.
+    pub(crate) spelling: String,
+    pub(crate) kind: ErrorKind,
     pub(crate) message: String,
-}
-
-/// The reasons that the gateway acts on; it passes on all others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reason {
-    EpochStale,
-    FileNotPermitted,
-    PatchRefused,
-    SnapshotUnknown,
-    TerminalUnknown,
-    /// The session has no files yet, or they were lost.
-    WorkspaceMissing,
-    /// The sandbox did not answer.
-    Unavailable,
-    /// The sandbox's own code.
-    Other(String),
-}
-
-impl Reason {
-    fn of(code: String) -> Self {
-        match code.as_str() {
-            "epoch_stale" => Self::EpochStale,
-            "file_not_permitted" => Self::FileNotPermitted,
-            "patch_refused" => Self::PatchRefused,
-            "snapshot_unknown" => Self::SnapshotUnknown,
-            "terminal_unknown" => Self::TerminalUnknown,
-            "workspace_missing" => Self::WorkspaceMissing,
-            _ => Self::Other(code),
-        }
-    }
-
-    /// The stable code.
-    pub(crate) fn code(&self) -> &str {
-        match self {
-            Self::EpochStale => "epoch_stale",
-            Self::FileNotPermitted => "file_not_permitted",
-            Self::PatchRefused => "patch_refused",
-            Self::SnapshotUnknown => "snapshot_unknown",
-            Self::TerminalUnknown => "terminal_unknown",
-            Self::WorkspaceMissing => "workspace_missing",
-            Self::Unavailable => "sandbox_unavailable",
-            Self::Other(code) => code,
-        }
-    }
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         // A refused token is the operator's mistake, and no tenant's.
         match rpc::status::code_of(&status).filter(|_| !refuses_token(&status)) {
-            Some(code) => Self {
-                reason: Reason::of(code),
+            Some(spelling) => Self {
+                code: ErrorCode::parse(&spelling),
+                spelling,
                 kind: kind(status.code()),
                 message: status.message().to_owned(),
             },
             None => {
                 report(&status);
                 let message = "the sandbox service does not answer; try again later".to_owned();
-                Self { reason: Reason::Unavailable, kind: Kind::Unavailable, message }
+                let code = ErrorCode::SandboxUnavailable;
+                Self { code: Some(code), spelling: code.as_str().to_owned(), kind: code.kind(), message }
             }
         }
     }
@@ -166,25 +127,25 @@ fn report(status: &Status) {
 }
 
 /// What the code of a refusal means.
-pub(super) fn kind(code: Code) -> Kind {
+pub(super) fn kind(code: Code) -> ErrorKind {
     match code {
-        Code::InvalidArgument => Kind::Invalid,
-        Code::OutOfRange => Kind::OutOfRange,
-        Code::Unauthenticated => Kind::Unauthenticated,
-        Code::PermissionDenied => Kind::Forbidden,
-        Code::NotFound => Kind::NotFound,
-        Code::AlreadyExists => Kind::AlreadyExists,
-        Code::FailedPrecondition => Kind::Precondition,
-        Code::Aborted => Kind::Aborted,
-        Code::ResourceExhausted => Kind::Exhausted,
-        Code::DeadlineExceeded => Kind::DeadlineExceeded,
-        Code::Unavailable => Kind::Unavailable,
+        Code::InvalidArgument => ErrorKind::Invalid,
+        Code::OutOfRange => ErrorKind::OutOfRange,
+        Code::Unauthenticated => ErrorKind::Unauthenticated,
+        Code::PermissionDenied => ErrorKind::Forbidden,
+        Code::NotFound => ErrorKind::NotFound,
+        Code::AlreadyExists => ErrorKind::AlreadyExists,
+        Code::FailedPrecondition => ErrorKind::Precondition,
+        Code::Aborted => ErrorKind::Aborted,
+        Code::ResourceExhausted => ErrorKind::Exhausted,
+        Code::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+        Code::Unavailable => ErrorKind::Unavailable,
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
         | Code::Unimplemented
         | Code::Internal
-        | Code::DataLoss => Kind::Internal,
+        | Code::DataLoss => ErrorKind::Internal,
     }
 }
 
@@ -194,17 +155,21 @@ mod tests {
 
     #[test]
     fn a_refusal_keeps_its_code_and_silence_gets_one() {
-        for code in ["epoch_stale", "file_not_permitted", "terminal_unknown", "disk_full"] {
-            let refusal = Refusal::from(rpc::status::error(Code::FailedPrecondition, code, "why"));
-            assert_eq!((refusal.reason.code(), refusal.kind), (code, Kind::Precondition));
+        for code in ["epoch_stale", "file_not_permitted", "disk_full", "of_a_newer_version"] {
+            let refusal = Refusal::from(rpc::status::error_as(Code::FailedPrecondition, code, "why"));
+            assert_eq!((refusal.spelling.as_str(), refusal.kind), (code, ErrorKind::Precondition));
+            assert_eq!(refusal.code, ErrorCode::parse(code));
             assert_eq!(refusal.message, "why");
         }
         for status in [
             Status::unavailable("connection refused"),
-            rpc::status::error(Code::Unauthenticated, "token_invalid", "the token is missing or wrong"),
+            rpc::status::error(ErrorCode::TokenInvalid, "the token is missing or wrong"),
         ] {
             let silent = Refusal::from(status);
-            assert_eq!((silent.reason.code(), silent.kind), ("sandbox_unavailable", Kind::Unavailable));
+            assert_eq!(
+                (silent.code, silent.kind),
+                (Some(ErrorCode::SandboxUnavailable), ErrorKind::Unavailable)
+            );
             assert!(!silent.message.contains("token"), "{}", silent.message);
         }
     }

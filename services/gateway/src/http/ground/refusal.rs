@@ -1,7 +1,7 @@
 //! Refusals in the form that OpenCode's clients expect. The shape of an error, and the object that it names, depend on the route. The
 //! stable code is in the header `x-flotilla-code`.
 
-use crate::ground::{code_header::CODE, entity::Entity, error::Error, invalid::Invalid, kind::Kind};
+use crate::ground::{code_header::CODE, entity::Entity, error::Error, invalid::Invalid};
 use axum::{
     Json,
     extract::{MatchedPath, RawPathParams, Request, rejection::RawPathParamsRejection},
@@ -9,6 +9,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use rpc::v1::{ErrorCode, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -40,19 +41,11 @@ pub(in crate::http) enum BodyProblem {
 }
 
 impl BodyProblem {
-    fn status(self) -> StatusCode {
+    fn code(self) -> ErrorCode {
         match self {
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        }
-    }
-
-    fn code(self) -> &'static str {
-        match self {
-            Self::TooLarge => "body_too_large",
-            Self::TooSlow => "body_too_slow",
-            Self::NotJson => "content_type_invalid",
+            Self::TooLarge => ErrorCode::BodyTooLarge,
+            Self::TooSlow => ErrorCode::BodyTooSlow,
+            Self::NotJson => ErrorCode::ContentTypeInvalid,
         }
     }
 }
@@ -84,7 +77,7 @@ pub(in crate::http) type Result<T> = std::result::Result<T, Refusal>;
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        if error.kind() == Kind::Unauthenticated { Self::Unauthenticated } else { Self::App(error) }
+        if error.kind() == ErrorKind::Unauthenticated { Self::Unauthenticated } else { Self::App(error) }
     }
 }
 
@@ -108,7 +101,7 @@ impl IntoResponse for Refusal {
                 }
             }
             Self::Body { problem, .. } => {
-                headers.insert(CODE, HeaderValue::from_static(problem.code()));
+                headers.insert(CODE, HeaderValue::from_static(problem.code().as_str()));
             }
             Self::Unreadable { .. } | Self::NoCommand => {}
         }
@@ -122,20 +115,10 @@ impl Refusal {
         match self {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Unreadable { .. } => StatusCode::BAD_REQUEST,
-            Self::Body { problem, .. } => problem.status(),
+            Self::Body { problem, .. } => status_of(problem.code().http()),
             Self::NoCommand => StatusCode::SERVICE_UNAVAILABLE,
-            // To OpenCode, an answered request no longer exists.
-            Self::App(Error::AlreadyResolved { .. }) => StatusCode::NOT_FOUND,
-            Self::App(error) => match error.kind() {
-                Kind::NotFound => StatusCode::NOT_FOUND,
-                Kind::Invalid | Kind::OutOfRange => StatusCode::BAD_REQUEST,
-                Kind::AlreadyExists | Kind::Precondition | Kind::Aborted => StatusCode::CONFLICT,
-                Kind::Forbidden => StatusCode::FORBIDDEN,
-                Kind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
-                Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-                Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
-                Kind::DeadlineExceeded | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            },
+            Self::App(Error::AlreadyResolved { .. }) => status_of(ErrorCode::AlreadyResolved.http()),
+            Self::App(error) => status_of(error.kind().http()),
         }
     }
 
@@ -156,6 +139,10 @@ impl Refusal {
             Self::App(error) => Some(app_error(route, error, self.status())),
         }
     }
+}
+
+fn status_of(http: u16) -> StatusCode {
+    StatusCode::from_u16(http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 fn app_error(route: &Route, error: &Error, status: StatusCode) -> Value {

@@ -17,7 +17,7 @@ use crate::{
             read::{self, SessionView},
         },
     },
-    ground::{entity::Entity, error::Error, invalid::Invalid, kind::Kind},
+    ground::{entity::Entity, error::Error, invalid::Invalid},
     http::ground::{
         caller::Caller,
         directory::with_note,
@@ -38,6 +38,7 @@ use domain::{
     policy::permission::{self, Rules, Verdict},
     text::json_bytes,
 };
+use rpc::v1::ErrorKind;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::session::sessions::Filter;
@@ -395,7 +396,7 @@ pub(in crate::http) async fn abort(
 ) -> Result<Json<bool>> {
     let Ok(session) = session.parse() else { return Ok(Json(true)) };
     match abort::abort(&gateway, &caller.principal, &session).await {
-        Err(error) if error.kind() != Kind::NotFound => Err(error.into()),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         Ok(_) | Err(_) => Ok(Json(true)),
     }
 }

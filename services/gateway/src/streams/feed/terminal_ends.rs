@@ -3,7 +3,7 @@
 
 use crate::{
     ground::{
-        services::sandbox::{Reason, Refusal, fence},
+        services::sandbox::{Refusal, fence},
         state::State,
     },
     streams::notices::{TERMINAL_CREATED, notice},
@@ -11,7 +11,7 @@ use crate::{
 use bus::feed::Notice;
 use domain::ids::{SessionId, TenantId, pty::PtyId};
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use rpc::v1::{self, attach_terminal_response::Item};
+use rpc::v1::{self, ErrorCode, attach_terminal_response::Item};
 use serde::Deserialize;
 use serde_json::json;
 use std::{collections::HashSet, time::Duration};
@@ -139,8 +139,9 @@ async fn try_exit_code(state: &State, tenant: TenantId, terminal: &PtyId) -> Res
         from_offset_bytes: None,
         exit_only: true,
     };
-    let is_gone =
-        |refusal: &Refusal| matches!(refusal.reason, Reason::TerminalUnknown | Reason::WorkspaceMissing);
+    let is_gone = |refusal: &Refusal| {
+        matches!(refusal.code, Some(ErrorCode::TerminalUnknown | ErrorCode::WorkspaceMissing))
+    };
     let attached = state.sandbox.terminals().attach_terminal(request).await.map_err(Refusal::from);
     let mut output = match attached {
         Ok(response) => response.into_inner(),

@@ -58,7 +58,7 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     // either.
     if let Err(left) = store.take_back(&mut known, &before).await {
         tracing::debug!(
-            error.code = left.code().name(),
+            error.code = left.code().as_str(),
             "a file could not be restored after a patch: {left}"
         );
     }

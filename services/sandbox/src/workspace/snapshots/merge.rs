@@ -242,7 +242,7 @@ impl Merge<'_> {
         }
         if let Err(error) = self.store.end_merge(known, &open.copy, &record).await {
             tracing::warn!(
-                error.code = error.code().name(),
+                error.code = error.code().as_str(),
                 "a merge is closed by the next snapshot: {error}"
             );
         }
@@ -301,7 +301,7 @@ impl Merge<'_> {
     async fn undo(&self, known: &mut KnownSnapshot, error: Error) -> Error {
         let Err(left) = self.store.undo_merge(known).await else { return error };
         tracing::warn!(
-            error.code = left.code().name(),
+            error.code = left.code().as_str(),
             "a merge is not undone: {}; {}",
             error.chain(),
             left.chain()

@@ -119,7 +119,10 @@ impl<'a> SnapshotStore<'a> {
         match self.undo_merge(known).await {
             // Another attempt would restore no further file.
             Err(error) if error.code() == Code::MergeIncomplete => {
-                tracing::warn!(error.code = error.code().name(), "a merge is not undone as a whole: {error}");
+                tracing::warn!(
+                    error.code = error.code().as_str(),
+                    "a merge is not undone as a whole: {error}"
+                );
                 Ok(())
             }
             undone => undone,

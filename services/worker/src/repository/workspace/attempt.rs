@@ -6,7 +6,7 @@ use super::{
     means::{Means, OpenWorkspace, WorkspaceOrigin},
 };
 use crate::{
-    process::sandbox::{has_code, lost},
+    process::sandbox::lost,
     repository::{
         egress::{CloneAccess, has_no_doors},
         environment::{entries, with_interruptions},
@@ -19,7 +19,7 @@ use domain::{
     opening::{Assurance, Door, Failure, FoundFiles, Opening, Outcome, Scripts, Step},
     session::Origin,
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use settings::Settings;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio_stream::StreamExt as _;
@@ -369,13 +369,10 @@ impl<'a> Attempt<'a> {
 
 /// What a refusal means for the opening.
 fn failure_of(status: &Status) -> Failure {
-    if has_code(status, "source_changed") {
-        Failure::SourceChanged
-    } else if has_code(status, "environment_missing") {
-        Failure::EnvironmentMissing
-    } else if has_code(status, "install_missing") {
-        Failure::InstallMissing
-    } else {
-        Failure::Other
+    match rpc::status::code(status) {
+        Some(ErrorCode::SourceChanged) => Failure::SourceChanged,
+        Some(ErrorCode::EnvironmentMissing) => Failure::EnvironmentMissing,
+        Some(ErrorCode::InstallMissing) => Failure::InstallMissing,
+        Some(_) | None => Failure::Other,
     }
 }

@@ -6,11 +6,8 @@ use domain::session::{
     Source,
     files::{PeoplesFiles, SourceFiles},
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use settings::{LevelHosts, Settings};
-
-/// The code of a copy that lacks what is installed in its origin.
-const INSTALL_NOT_COPIED: &str = "install_not_copied";
 
 /// The install of the settings, for files that no agent wrote.
 pub(super) struct TeamInstall {
@@ -60,5 +57,5 @@ pub(super) fn not_copied() -> EnvironmentNotice {
     let sentence = format!(
         "Packages that the project installs may be missing here, because {why}. Install what the task needs, or say what is missing."
     );
-    EnvironmentNotice::new(INSTALL_NOT_COPIED, text, sentence)
+    EnvironmentNotice::new(ErrorCode::InstallNotCopied, text, sentence)
 }

@@ -1,6 +1,7 @@
 //! `read`: shows lines of a file, an image, a PDF document, or the entries of a directory.
 
 use crate::{
+    process::sandbox::has_code,
     repository::guidance::instruction,
     tools::{
         context::CallContext,
@@ -17,7 +18,7 @@ use domain::{
     session::WORKSPACE,
     text::without_nul,
 };
-use rpc::v1::{self, FileKind};
+use rpc::v1::{self, ErrorCode, FileKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::PoisonError;
@@ -84,7 +85,7 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
     });
     let read = match read.await {
         Ok(read) => read,
-        Err(status) if rpc::status::code_of(&status).as_deref() == Some(BINARY) => {
+        Err(status) if has_code(&status, ErrorCode::FileIsBinary) => {
             return shown_media(ctx, &input.file_path).await;
         }
         Err(status) => return Err(sandbox_error(&status)),
@@ -127,8 +128,6 @@ const NOT_UTF8: &str = "\n(Where � stands, the file may have bytes that are no
 
 /// Lines that clients show of a file, as in OpenCode.
 const PREVIEW_LINES: usize = 20;
-/// The sandbox's error code for a file that is not text.
-pub(crate) const BINARY: &str = "file_is_binary";
 
 /// Whether the lines are those of a PDF document that consists of text characters only, as old ones do.
 pub(crate) fn is_document(lines: &[String]) -> bool {

@@ -8,10 +8,8 @@ use domain::{
     turn::signal::{ModelFailure, Signal},
 };
 use llm::{config::providers::Config, model::Model, provider::Provider};
+use rpc::v1::ErrorCode;
 use settings::Settings;
-
-/// Name of the error of a prompt whose model is not configured.
-const MODEL_NOT_FOUND: &str = "model_not_found";
 
 /// The inputs of the choice of an agent and a model.
 #[derive(Clone, Copy)]
@@ -85,7 +83,7 @@ impl<'a> Models<'a> {
         let names: Vec<String> =
             self.permissions.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
         Signal::Failed(final_failure(Error::coded(
-            "agent_not_found",
+            ErrorCode::AgentNotFound.as_str(),
             format!("no agent {agent:?} can answer prompts here; available agents: {}", names.join(", ")),
         )))
     }
@@ -104,7 +102,7 @@ impl<'a> Models<'a> {
                  explain` to see which"
             )
         };
-        Error::coded(MODEL_NOT_FOUND, message)
+        Error::coded(ErrorCode::ModelNotFound.as_str(), message)
     }
 }
 

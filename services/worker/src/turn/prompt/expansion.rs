@@ -30,14 +30,10 @@ use domain::{
     session::WORKSPACE,
 };
 use futures::future::try_join_all;
-use rpc::v1::{self, FileKind};
+use rpc::v1::{self, ErrorCode, FileKind};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The code of an error: there is no command of this name. The command line depends on it.
-const COMMAND_NOT_FOUND: &str = "command_not_found";
-/// The code of an error: the command exceeds a limit.
-const COMMAND_INVALID: &str = "command_invalid";
 /// Files and agents that one command may name: the worker looks up each of them. It ignores further ones.
 const COMMAND_MENTIONS_MAX: usize = 32;
 
@@ -134,12 +130,12 @@ async fn find(means: &ExpansionMeans, prompt: &CommandPrompt) -> Result<Command,
     names.sort_unstable();
     names.dedup();
     let message = format!("the command /{name} does not exist; available commands: {}", names.join(", "));
-    Err(ToolError::Broken(Error::coded(COMMAND_NOT_FOUND, message)))
+    Err(ToolError::Broken(Error::coded(ErrorCode::CommandNotFound.as_str(), message)))
 }
 
 fn command_error(prompt: &CommandPrompt, what: &str) -> ToolError {
     let message = format!("the command /{} {what}", prompt.invocation.name);
-    ToolError::Broken(Error::coded(COMMAND_INVALID, message))
+    ToolError::Broken(Error::coded(ErrorCode::CommandInvalid.as_str(), message))
 }
 
 /// The text of a piece. A client that names a command thereby allows its shell commands, unless a rule denies them.

@@ -4,11 +4,15 @@
 use super::commands::broken_signal;
 use crate::{
     conversation::entries,
-    process::{clock::now, deps::Deps, sandbox::Identity},
+    process::{
+        clock::now,
+        deps::Deps,
+        sandbox::{Identity, has_code},
+    },
     record::WriteError,
     repository::workspace::Workspace,
     tools::{
-        files::read::{BINARY, is_document},
+        files::read::is_document,
         outcome::{ToolError, opening_error, sandbox_error},
     },
     turn::session::Session,
@@ -26,7 +30,7 @@ use domain::{
     text::{percent_decode, without_nul},
     turn::{signal::Signal, work::Need},
 };
-use rpc::v1::{self, FileKind};
+use rpc::v1::{self, ErrorCode, FileKind};
 use std::sync::Arc;
 use store::log::{messages::MessageWithParts, record::Progress};
 use tokio_util::task::AbortOnDropHandle;
@@ -224,7 +228,7 @@ async fn read_text(
     });
     let read = match read.await {
         Ok(read) => read,
-        Err(status) if rpc::status::code_of(&status).as_deref() == Some(BINARY) => return Ok(None),
+        Err(status) if has_code(&status, ErrorCode::FileIsBinary) => return Ok(None),
         Err(status) => return Err(sandbox_error(&status)),
     };
     if read.kind() == FileKind::Text && first_line == 1 && is_document(&read.lines) {

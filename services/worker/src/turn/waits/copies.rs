@@ -17,7 +17,7 @@ use domain::{
     session::{Outcome, Source},
     text,
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use serde_json::Value;
 use settings::SubtaskFiles;
 use std::{pin::pin, time::Duration};
@@ -93,7 +93,7 @@ pub(super) async fn source_of(session: &Session, task: &Task) -> Result<Option<S
     let copied = unless_aborted(session, copying).await.ok_or(NoCopy::Aborted)?;
     copied.map(Some).map_err(|status| {
         let (agent, message) = (&task.agent, status.message());
-        let code = rpc::status::code_of(&status).unwrap_or_else(|| "sandbox_unavailable".to_owned());
+        let code = rpc::status::code_of(&status).unwrap_or_else(|| ErrorCode::SandboxUnavailable.as_str().to_owned());
         NoCopy::Refused(format!(
             "The agent {agent} works on its own copy of the files, and they cannot be copied: {message} ({code}). Do this yourself, or \
              give the task to an agent that works in the same files."
@@ -173,11 +173,12 @@ pub(super) async fn take_over(
 /// What a failed call of the sandbox says about the files of this session.
 fn failure_of(status: &Status) -> Result<MergeOutcome, WriteError> {
     let reason = unless_fenced(status)?;
-    Ok(match rpc::status::code_of(status).as_deref() {
+    Ok(match rpc::status::code(status) {
         // The sandbox did not answer, or it failed at an unknown point.
-        None | Some("sandbox_unavailable" | "internal") => MergeOutcome::InDoubt(reason),
-        Some("merge_incomplete") => MergeOutcome::Incomplete(reason),
-        Some(_) => MergeOutcome::Refused(reason),
+        _ if rpc::status::code_of(status).is_none() => MergeOutcome::InDoubt(reason),
+        Some(ErrorCode::SandboxUnavailable | ErrorCode::Internal) => MergeOutcome::InDoubt(reason),
+        Some(ErrorCode::MergeIncomplete) => MergeOutcome::Incomplete(reason),
+        Some(_) | None => MergeOutcome::Refused(reason),
     })
 }
 

@@ -5,6 +5,7 @@ use domain::{
     ids::TenantId,
     policy::quota::{Level, Resource},
 };
+use rpc::v1::ErrorCode;
 
 /// Returns a quota that has no room for a new session. Several workers and gateways together may let in a few more than the quota. Without an
 /// answer of Postgres no quota is full: the write of the session fails anyway.
@@ -30,5 +31,6 @@ pub(super) async fn find_full(deps: &Deps, tenant: TenantId) -> Option<Level> {
 /// What the model reads instead of the answer of a subtask.
 pub(super) fn refusal(full: Level) -> String {
     metrics::counter!("flotilla_quota_refusals_total", "resource" => full.resource.as_str()).increment(1);
-    format!("{}: {full}. No subtask was started; do this yourself.", full.resource.refusal_code())
+    let code = ErrorCode::of_quota(full.resource).as_str();
+    format!("{code}: {full}. No subtask was started; do this yourself.")
 }

@@ -54,11 +54,11 @@ pub(in crate::egress::git) async fn answer(
     };
     match result {
         Ok(text) => {
-            record.code = "";
+            record.code = None;
             typed(Body::from(text), LFS_TYPE)
         }
         Err(refusal) => {
-            record.code = refusal.code();
+            record.code = Some(refusal.code());
             refusal.to_response()
         }
     }

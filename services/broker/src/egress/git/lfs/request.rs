@@ -61,7 +61,7 @@ mod tests {
             Ok(LfsRequest::Object { repository, pointer }) => {
                 format!("{repository} {} {}", &pointer.oid()[..2], pointer.size())
             }
-            Err(refusal) => refusal.code().to_owned(),
+            Err(refusal) => refusal.code().as_str().to_owned(),
         })
     }
 

@@ -23,7 +23,7 @@ fn read(document: &Value, media_type: &str) -> Result<Manifest, ImageError> {
 /// The code and the text of a refusal.
 fn refusal(document: &Value) -> String {
     let error = read(document, "").unwrap_err();
-    format!("{}: {error}", error.code())
+    format!("{}: {error}", error.code().as_str())
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
         ground::gateway::Gateway,
         projects::home,
     },
-    ground::{error::Error, kind::Kind, services::sandbox},
+    ground::{error::Error, services::sandbox},
     http::ground::{
         caller::Caller,
         input::Query,
@@ -17,6 +17,7 @@ use crate::{
 use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::session::WORKSPACE;
+use rpc::v1::{ErrorCode, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -39,7 +40,7 @@ pub(in crate::http) async fn find_open(gateway: &Gateway, caller: &Caller) -> Re
 /// To OpenCode, a path without such a file is a mistake in the query.
 pub(in crate::http) fn of_file(error: Error) -> Refusal {
     match error {
-        Error::Sandbox(refusal) if matches!(refusal.kind, Kind::NotFound | Kind::Precondition) => {
+        Error::Sandbox(refusal) if matches!(refusal.kind, ErrorKind::NotFound | ErrorKind::Precondition) => {
             RequestPart::Query.unreadable(refusal.message)
         }
         error => error.into(),
@@ -48,7 +49,7 @@ pub(in crate::http) fn of_file(error: Error) -> Refusal {
 
 /// Whether there is no such file, or no file at all.
 fn is_missing(refusal: &sandbox::Refusal) -> bool {
-    refusal.kind == Kind::NotFound || refusal.reason == sandbox::Reason::WorkspaceMissing
+    refusal.kind == ErrorKind::NotFound || refusal.code == Some(ErrorCode::WorkspaceMissing)
 }
 
 #[derive(Debug, Deserialize)]

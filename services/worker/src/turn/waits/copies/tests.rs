@@ -57,7 +57,7 @@ fn the_model_reads_what_changed_and_how_to_take_it() {
 
 #[test]
 fn the_model_does_not_read_that_its_files_are_unchanged_if_they_may_not_be() {
-    let status = |code: &str| rpc::status::error(tonic::Code::Internal, code, "no answer");
+    let status = |code: &str| rpc::status::error_as(tonic::Code::Internal, code, "no answer");
     for (status, want) in [
         (Status::unavailable("no answer"), "(no answer), so its changes may or may not be in your files"),
         (Status::internal("no answer"), "(no answer), so its changes may or may not be"),
