@@ -54,25 +54,64 @@ fn the_links_in_the_documents_resolve() {
     conclude(checked, &complaints);
 }
 
-/// The architecture document is short enough to read at once, and each invariant names existing tests.
 #[test]
-fn the_architecture_is_short_and_its_tests_exist() {
+fn the_architecture_is_short() {
     const LINES_MAX: usize = 200;
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap_or_default();
     assert!(text.lines().count() <= LINES_MAX, "ARCHITECTURE.md has more than {LINES_MAX} lines");
-    let is_test =
-        |word: &&str| word.contains('_') && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    let rows = text.lines().filter(|line| line.starts_with("| ") && line[2..].starts_with(char::is_numeric));
-    let names: Vec<_> =
-        rows.filter_map(|row| row.rsplit('|').nth(1)).flat_map(quoted).filter(is_test).collect();
+}
+
+#[test]
+fn the_lines_of_the_first_documents_are_short() {
+    const CHARACTERS_MAX: usize = 120;
+    let (mut checked, mut complaints) = (0, vec![]);
+    for name in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+        let text = fs::read_to_string(root().join(name)).unwrap_or_default();
+        checked += text.lines().count();
+        let long = text.lines().enumerate().filter(|(_, line)| line.chars().count() > CHARACTERS_MAX);
+        complaints.extend(
+            long.map(|(at, _)| format!("{name}:{} has more than {CHARACTERS_MAX} characters", at + 1)),
+        );
+    }
+    conclude(checked, &complaints);
+}
+
+/// ARCHITECTURE.md numbers the invariants, and `tests/INVARIANTS.md` has a section with tests for each of them.
+#[test]
+fn each_invariant_has_tests_that_exist() {
+    const PAGE: &str = "tests/INVARIANTS.md";
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap_or_default();
+    let (architecture, page) = (read("ARCHITECTURE.md"), read(PAGE));
+    let (_, invariants) = architecture.split_once("\n## Invariants\n").expect("a section about invariants");
+    let invariants = invariants.split("\n## ").next().unwrap_or_default();
+    let stated: Vec<_> = invariants.lines().filter_map(number).collect();
+    let sections: Vec<_> = page.split("\n## ").skip(1).collect();
+    let held: Vec<_> = sections.iter().filter_map(|section| number(section)).collect();
+    assert_eq!(held, stated, "{PAGE} has a section for each invariant");
     let sources = crate::files();
-    let missing = names.iter().filter(|name| {
+    let exists = |name: &str| {
         let definition = format!("fn {name}()");
-        !sources.iter().any(|file| file.has_extension("rs") && file.text.contains(&definition))
-    });
-    let complaints: Vec<_> =
-        missing.map(|name| format!("ARCHITECTURE.md names the test {name}, which does not exist")).collect();
-    conclude(names.len(), &complaints);
+        let is_defined = |file: &crate::File| file.has_extension("rs") && file.text.contains(&definition);
+        if name.contains('/') { root().join(name).exists() } else { sources.iter().any(is_defined) }
+    };
+    let (mut checked, mut complaints) = (0, vec![]);
+    for (number, section) in held.iter().zip(sections) {
+        let listed = section.lines().filter_map(|line| line.strip_prefix("- `")?.strip_suffix('`'));
+        let names: Vec<_> = listed.collect();
+        checked += names.len();
+        if names.is_empty() {
+            complaints.push(format!("{PAGE} names no test of invariant {number}"));
+        }
+        let missing = names.into_iter().filter(|name| !exists(name));
+        complaints.extend(missing.map(|name| format!("{PAGE} names {name}, which does not exist")));
+    }
+    conclude(checked, &complaints);
+}
+
+/// Parses the number at the beginning of an item of a numbered list, or of a numbered title.
+fn number(line: &str) -> Option<u32> {
+    let (number, _) = line.split_once(". ")?;
+    number.parse().ok()
 }
 
 /// An alert on a metric that no service exports never fires.
