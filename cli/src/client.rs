@@ -80,7 +80,6 @@ impl Service<http::Request<Body>> for NamedChannel {
     }
 }
 
-/// Clients for one gateway.
 #[derive(Clone)]
 pub(crate) struct Client {
     channel: NamedChannel,
@@ -308,7 +307,6 @@ pub(crate) fn backoff(tries: u32) -> Duration {
     Duration::from_millis(base.min(CLI_BACKOFF_CAP_MS))
 }
 
-/// Loads a session.
 pub(crate) async fn get_session(client: &Client, session_id: &str) -> Result<Session> {
     let request = || GetSessionRequest { session_id: session_id.to_owned() };
     let answer =

@@ -123,7 +123,6 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
 pub(crate) struct GatewayLoss {
     /// The address of the gateway.
     pub(crate) url: Arc<str>,
-    /// What the connection says.
     pub(crate) source: tonic::transport::Error,
 }
 

@@ -62,7 +62,6 @@ pub(crate) struct State {
     pub is_elsewhere: bool,
     /// The commits whose bundles are already there.
     pub known_commits: Vec<String>,
-    /// The projects that exist.
     pub projects: Vec<Project>,
     /// The environments that repositories propose.
     pub proposed: Vec<ProposedEnvironment>,
@@ -93,7 +92,6 @@ pub(crate) struct State {
     pub secret: Vec<u8>,
     /// What the only session is doing.
     pub state: SessionState,
-    /// Its wait.
     pub wait: Option<Wait>,
 }
 

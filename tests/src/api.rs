@@ -22,7 +22,6 @@ pub type Authorized = InterceptedService<Channel, Bearer>;
 #[derive(Clone)]
 pub struct Api {
     channel: Channel,
-    /// The key.
     pub key: String,
     /// The tenant's id; empty after [`Api::with_key`].
     pub tenant_id: String,
@@ -54,7 +53,6 @@ pub struct ToolCall {
     pub tool: String,
     /// `pending`, `running`, `completed` or `error`.
     pub status: String,
-    /// The arguments.
     pub input: serde_json::Value,
     /// The result that the model received.
     pub result: String,
@@ -231,7 +229,6 @@ impl Api {
         created.session.expect("a session").id
     }
 
-    /// Answers a permission.
     pub async fn reply(&self, id: &str, answer: v1::PermissionAnswer, message: &str) -> Result<(), Status> {
         let request = v1::ReplyPermissionRequest {
             permission_id: id.to_owned(),
@@ -251,7 +248,6 @@ impl Api {
         children
     }
 
-    /// Creates a session.
     pub async fn session(&self, source: Option<v1::Source>) -> String {
         self.try_session(source).await.expect("a session").id
     }
@@ -267,7 +263,6 @@ impl Api {
         Ok(self.sessions().create_session(request).await?.into_inner().session.expect("a session"))
     }
 
-    /// Reads a session.
     pub async fn get(&self, session_id: &str) -> v1::Session {
         let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
         self.sessions()

@@ -74,7 +74,6 @@ pub fn files(directory: &Path, names: &[&str]) -> Result<Vec<u8>> {
     run(FILES_SCRIPT, &[&[directory][..], names].concat()).context("make a layer of files")
 }
 
-/// What a script prints.
 fn run(script: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     let output = Command::new("bash").args(["-c", script, "layer"]).args(arguments).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -109,7 +109,6 @@ pub struct Stack {
     pub api: Api,
     /// The model, with the requests that it received.
     pub model: ScriptedModel,
-    /// The stack's own database.
     pub database: Database,
     /// A directory below which `file://` repositories may be cloned.
     pub repositories: PathBuf,
@@ -125,7 +124,6 @@ pub struct Stack {
 
 /// A service inside this process.
 pub struct ServiceHandle {
-    /// Its URL.
     pub url: String,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<anyhow::Result<()>>,
@@ -159,7 +157,6 @@ impl Stack {
         Self::with(Options { workers: 0, sandbox: false, ..Options::default() }).await
     }
 
-    /// Starts a stack.
     pub async fn with(options: Options) -> Self {
         chassis::install_crypto();
         enable_logs();
@@ -237,7 +234,6 @@ impl Stack {
         Api::with_key(&self.gateway.url, OPERATOR_KEY)
     }
 
-    /// The URL of the gateway.
     pub fn gateway_url(&self) -> &str {
         &self.gateway.url
     }
@@ -286,7 +282,6 @@ impl Stack {
         ServiceHandle::try_start(|service| gateway::run(config, service)).await
     }
 
-    /// Starts one more worker.
     pub async fn add_worker(&mut self) {
         let number = self.workers.len() + 1;
         self.workers.push(ServiceHandle::worker(&self.settings, number).await);
@@ -302,7 +297,6 @@ impl Stack {
         self.workers.remove(index).stop_and_join().await;
     }
 
-    /// Ends the sandbox service.
     pub async fn stop_sandbox(&mut self) {
         self.sandbox.take().expect("a sandbox").stop_and_join().await;
     }
@@ -333,7 +327,6 @@ impl Stack {
         self.sandbox = Some(ServiceHandle::sandbox(&self.sandbox_settings).await);
     }
 
-    /// The settings of the broker.
     pub fn broker_settings(&self) -> &BrokerSettings {
         &self.broker_settings
     }
@@ -343,7 +336,6 @@ impl Stack {
         self.broker = Some(ServiceHandle::broker(&self.broker_settings).await);
     }
 
-    /// Ends the broker.
     pub async fn stop_broker(&mut self) {
         self.broker.take().expect("a broker").stop_and_join().await;
     }

@@ -88,7 +88,6 @@ pub struct BrokerSettings {
     pub listen: SocketAddr,
     /// Postgres as its role.
     pub database_url: String,
-    /// The file of its key.
     pub key_file: PathBuf,
     /// The directory of the doors of sessions.
     pub egress: PathBuf,
@@ -153,7 +152,6 @@ pub(crate) struct SandboxSettings {
     pub(crate) ca: Option<PathBuf>,
     /// What leads it to a server of git.
     pub(crate) git: Vec<String>,
-    /// Further arguments.
     pub(crate) further: &'static [&'static str],
 }
 

@@ -13,13 +13,11 @@ const TURN: Duration = Duration::from_secs(40);
 /// An event as a subscriber received it.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// Its position.
     pub seq: u64,
     /// The epoch of the loop that wrote it.
     pub epoch: u64,
     /// The value of `type`.
     pub kind: String,
-    /// Its properties.
     pub properties: Value,
 }
 
@@ -39,10 +37,8 @@ pub struct Transcript {
     newest_text: String,
 }
 
-/// A subscriber.
 pub struct Watch {
     stream: Streaming<v1::SubscribeResponse>,
-    /// What it received.
     pub transcript: Transcript,
 }
 

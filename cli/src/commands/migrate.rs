@@ -9,7 +9,6 @@ use chassis::secret::Secret;
 use gateway::admin::{self, RolePasswords};
 use serde_json::{Value, json};
 
-/// Shown below the options.
 pub(crate) const HELP: &str = "The first time, give both passwords: the roles flotilla_app and flotilla_system (gateways and workers) and \
 flotilla_broker (the broker) then log in with them. Later the roles keep their passwords unless you give new ones. Everything can be repeated.";
 

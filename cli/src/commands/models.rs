@@ -50,7 +50,6 @@ impl Model {
     }
 }
 
-/// Lists the models.
 pub(crate) async fn run(client: &Client, output: &Output) -> Result<Exit> {
     let models = load(client).await?;
     output.list(

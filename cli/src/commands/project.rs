@@ -98,7 +98,6 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: ProjectArgs
     Ok(Exit::Done)
 }
 
-/// A wanted project.
 struct Creation<'a> {
     name: Option<String>,
     files: &'a RepositoryArgs,

@@ -63,7 +63,6 @@ impl History {
         Ok(Self { ends, is_partial })
     }
 
-    /// Whether commits are missing.
     pub(crate) fn is_shallow(&self) -> bool {
         !self.ends.is_empty()
     }

@@ -64,7 +64,6 @@ impl StartCommit {
         Ok(Self { id, branch, git, made, left, _objects: objects })
     }
 
-    /// The id of the commit.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -116,7 +115,6 @@ fn no_commit(revision: &str, root: &Path) -> anyhow::Error {
     coded("commit_missing", message)
 }
 
-/// A commit to start from.
 struct Commit {
     id: String,
     /// As in [`StartCommit`].

@@ -39,7 +39,6 @@ pub(crate) struct Contexts {
 pub(crate) enum Context {
     /// A stack on this machine: its data directory, which contains address and keys while it runs.
     Stack { data: PathBuf },
-    /// Any gateway.
     Gateway {
         url: String,
         #[serde(serialize_with = "serialize_exposed")]

@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// The data directory's usual name.
 pub(crate) const DATA_DIR: &str = ".flotilla";
-/// The file in it.
 pub(crate) const READY_FILE: &str = "ready.json";
 
 /// The lock of the directory, which `flotilla up` holds, with its process id.

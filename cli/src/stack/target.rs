@@ -62,13 +62,11 @@ pub(crate) struct Target {
     pub(crate) is_only_one: bool,
 }
 
-/// What names a gateway.
 #[derive(Debug, Clone, Copy)]
 enum Choice<'a> {
     Url(&'a str),
     Context(&'a str),
     Data(&'a Path),
-    /// Nothing does.
     Nearest,
 }
 

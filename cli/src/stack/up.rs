@@ -86,7 +86,6 @@ struct Credentials {
     api_key: String,
 }
 
-/// The running stack.
 struct Running {
     servers: local::stack::Stack,
     /// In starting order.
@@ -357,7 +356,6 @@ fn add_context(data: &Path) -> Option<String> {
     }
 }
 
-/// Removes the context of this stack.
 fn remove_context(data: &Path) {
     let removed = contexts::directory().and_then(|directory| {
         contexts::change(&directory, |contexts| {

@@ -13,7 +13,6 @@ use tonic::{Code, Response, Status};
 /// and the session continues.
 const CLI_RECONNECTS_MAX: u32 = 30;
 
-/// When to stop reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// At the first end of a turn, or wait for a person, whose event is at this position or later.
@@ -22,7 +21,6 @@ pub(crate) enum Until {
     Seen(u64),
 }
 
-/// Why reading stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     /// A turn ended with this outcome: "done", "failed", "aborted", "needs_human", "budget". A loop that is parked until
@@ -40,7 +38,6 @@ pub(crate) struct Reading<'a> {
     cursor: String,
     /// Position of the last event that was read.
     seen: u64,
-    /// An open subscription.
     stream: Option<Stream>,
 }
 

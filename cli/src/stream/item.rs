@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 /// Characters of the cause of a lost connection.
 const CAUSE_CHARS: usize = 60;
 
-/// One item of the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
     Event(Event),
@@ -20,7 +19,6 @@ pub(crate) enum Item {
     Reconnecting(Reconnect),
 }
 
-/// A lost connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reconnect {
     /// The number of this attempt, from 1.

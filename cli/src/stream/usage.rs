@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 pub(crate) struct TurnUsage {
     /// The message of the prompt.
     prompt: String,
-    /// By answer.
     answers: BTreeMap<String, (Tokens, i64)>,
 }
 

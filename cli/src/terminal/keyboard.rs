@@ -15,7 +15,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(30);
 /// The keyboard of a person who also sees what the program writes.
 pub(crate) struct Keyboard(());
 
-/// What a person typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A line without its end. A terminal gives at most 4,095 bytes of it.

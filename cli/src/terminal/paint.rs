@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 
-/// Whether to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paint {
     Colour,

@@ -37,7 +37,6 @@ impl Progress {
         std::io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
     }
 
-    /// Shows nothing.
     pub(crate) fn hidden() -> Self {
         Self(None)
     }
@@ -62,7 +61,6 @@ impl Progress {
         Self(Some(bar))
     }
 
-    /// Adds bytes.
     pub(crate) fn add(&self, bytes: u64) {
         if let Self(Some(bar)) = self {
             bar.inc(bytes);

@@ -6,7 +6,6 @@ use crate::terminal::paint::{Paint, one_line};
 const WIDTH: usize = 80;
 /// Minimum characters for the last column.
 const LAST_MIN: usize = 8;
-/// Between two columns.
 const GAP: &str = "  ";
 
 /// The alignment of a column's cells.

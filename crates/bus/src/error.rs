@@ -3,7 +3,6 @@
 /// An error of the bus. It costs time, but no work is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The namespace is malformed.
     #[error("invalid namespace {0:?}; use letters and digits")]
     Namespace(String),
     /// A server is not connected.
@@ -15,7 +14,6 @@ pub enum Error {
     /// NATS could not be reached.
     #[error("cannot connect to NATS")]
     Nats(#[from] async_nats::ConnectError),
-    /// The subscription failed.
     #[error("cannot subscribe at NATS")]
     Subscribe(#[from] async_nats::SubscribeError),
     /// Pending messages could not be sent.

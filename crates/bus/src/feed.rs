@@ -58,7 +58,6 @@ pub enum News {
     Delta(Delta),
     /// The loop is alive, and this is the newest event.
     Beat {
-        /// The loop.
         epoch: u64,
         /// Position of the newest event.
         seq: u64,
@@ -78,7 +77,6 @@ pub struct Event {
     pub seq: u64,
     /// The loop that wrote it.
     pub epoch: u64,
-    /// Its id.
     pub id: String,
     /// The value of `type`.
     pub kind: String,
@@ -101,10 +99,8 @@ impl From<Event> for StoredEvent {
     }
 }
 
-/// The subject of news.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// A session.
     Session(SessionId),
     /// A project. Only notices are about projects.
     Project(ProjectId),
@@ -115,7 +111,6 @@ pub enum Subject {
 /// A live-only notice, as clients receive it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Notice {
-    /// Its id.
     pub id: String,
     /// The value of `type`.
     pub kind: String,
@@ -135,13 +130,10 @@ pub struct Notice {
 pub struct Delta {
     /// The loop that sent it.
     pub epoch: u64,
-    /// The message.
     pub message: MessageId,
-    /// The part.
     pub part: PartId,
     /// Its offset in the part's UTF-8 text; bytes.
     pub offset: u64,
-    /// The text.
     pub text: String,
 }
 

@@ -17,9 +17,7 @@ use domain::{
 /// A session with the properties that the queue needs to be fair.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueEntry<'a> {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The session.
     pub session: &'a SessionId,
     /// How urgent it is. The newest call for a session counts, even while a worker holds the session.
     pub class: Class,
@@ -51,9 +49,7 @@ pub enum EnqueueResult {
 /// A session that a worker claimed here and must still take in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The session.
     pub session: SessionId,
 }
 
@@ -80,7 +76,6 @@ pub enum ReleaseTo {
 pub enum Slots {
     /// At least one is free.
     Free,
-    /// All are in use.
     Full,
 }
 

@@ -16,7 +16,6 @@ enum State {
     /// Kept between two polls, so a caller that stops waiting loses nothing.
     Joining(BoxFuture<'static, Result<Subscriber, Error>>),
     Joined(Subscriber),
-    /// The client is closed.
     Over,
 }
 

@@ -12,7 +12,6 @@ const VISITS_MAX: isize = 64;
 /// The clients with one key of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visitor<'a> {
-    /// The tenant.
     pub tenant: TenantId,
     /// The name of the key.
     pub key: &'a str,

@@ -51,7 +51,6 @@ pub struct Snapshot {
 /// One component in a [`Snapshot`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Component {
-    /// Whether it works.
     pub ok: bool,
     /// What is wrong with it; empty if it works.
     pub message: String,

@@ -8,7 +8,6 @@ pub enum Error {
     /// The log filter is invalid; the message names the bad directive.
     #[error("read the log filter {filter:?}")]
     Filter {
-        /// The invalid filter.
         filter: String,
         /// What is wrong with it.
         #[source]
@@ -17,16 +16,13 @@ pub enum Error {
     /// The exporter for traces could not be built, usually because of its address.
     #[error("set up the export of traces to {endpoint}")]
     Export {
-        /// The endpoint for traces.
         endpoint: String,
-        /// The exporter's error.
         #[source]
         source: opentelemetry_otlp::ExporterBuildError,
     },
     /// The address of a gRPC server cannot be used.
     #[error("use {url:?} as the address of a gRPC server")]
     Address {
-        /// The invalid address.
         url: String,
         /// What is wrong with it.
         #[source]
@@ -35,22 +31,14 @@ pub enum Error {
     /// A file cannot be read.
     #[error("{action} {}", file.display())]
     Io {
-        /// What failed.
         action: &'static str,
-        /// The file.
         file: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A PEM file does not have what it should have.
     #[error("{} has no {what} in the format PEM", file.display())]
-    Pem {
-        /// What it should have.
-        what: &'static str,
-        /// The file.
-        file: PathBuf,
-    },
+    Pem { what: &'static str, file: PathBuf },
     /// A certificate and a key cannot be used together.
     #[error("use the certificate {} with the key {}", certificate.display(), key.display())]
     Certificate {
@@ -58,7 +46,6 @@ pub enum Error {
         certificate: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// Why.
         #[source]
         source: rustls::Error,
     },
@@ -66,17 +53,13 @@ pub enum Error {
     #[error(
         "{url:?} is no https:// address, so the CA and the server name of its certificate have no effect; change one of them"
     )]
-    NoTls {
-        /// The address.
-        url: String,
-    },
+    NoTls { url: String },
     /// The sandbox service does not have the files of the sessions.
     #[error(
         "the sandbox service at {url} is {found}, but the files of the sessions are in {known}; give FLOTILLA_SANDBOX_URL the address of the service whose \
          data directory has the id {known}, or, if that directory is lost for good, start once with FLOTILLA_SANDBOX_REPLACES={known}"
     )]
     OtherSandbox {
-        /// Its address.
         url: String,
         /// The id of the service that has them.
         known: String,

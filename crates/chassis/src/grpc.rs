@@ -37,7 +37,6 @@ pub enum Plaintext {
 /// The bytes that may wait for the readers of a channel's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// Those of one stream.
     pub stream_bytes: u32,
     /// Those of all streams together. When so many wait, all streams of the connection stall.
     pub connection_bytes: u32,

@@ -64,7 +64,6 @@ const REFUSAL: Duration = Duration::from_secs(5);
 /// File descriptors that a process needs for its servers, files and libraries, in addition to those of its connections.
 const OTHER_DESCRIPTORS: u64 = 1_024;
 
-/// What a port serves.
 #[derive(Debug, Clone)]
 pub struct Routes {
     /// The routes of requests within the bounds.
@@ -80,7 +79,6 @@ pub struct Routes {
 /// Limits that differ between ports.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// The numbers of connections.
     pub admission: AdmissionLimits,
     /// See [`OPENING`].
     pub opening: Duration,

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 pub struct Ready {
     /// "gateway", "worker", "sandbox", …
     pub role: String,
-    /// The process id.
     pub pid: u32,
     /// The service's address, `http://ADDRESS:PORT`.
     pub url: String,
@@ -35,7 +34,6 @@ pub struct Sender {
     ready: watch::Sender<Option<Ready>>,
 }
 
-/// The waiting half.
 #[derive(Debug, Clone)]
 pub struct Receiver(watch::Receiver<Option<Ready>>);
 

@@ -6,23 +6,16 @@ use serde::{Deserialize, Serialize};
 /// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Creates a new file.
     Add {
-        /// Its path.
         path: String,
-        /// Its content.
         content: String,
     },
-    /// Removes a file.
     Delete {
-        /// Its path.
         path: String,
     },
     /// Changes a file, and moves it if `to` is set.
     Update {
-        /// Its path.
         path: String,
-        /// The new path.
         to: Option<String>,
         /// In the order of the file.
         hunks: Vec<Hunk>,
@@ -34,9 +27,7 @@ pub enum Change {
 pub struct Hunk {
     /// Lines that occur before the part, in order: a class, a function.
     pub after: Vec<String>,
-    /// The lines to replace.
     pub old: Vec<String>,
-    /// The replacement.
     pub new: Vec<String>,
     /// Whether the part is at the end of the file.
     pub is_at_end: bool,

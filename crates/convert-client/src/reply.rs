@@ -32,7 +32,6 @@ impl Commands {
 /// The new content of a file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The content.
     pub after: String,
     /// The lines that a quote matched inexactly, from 1: the first line of each such place in the new content.
     pub inexact_lines: Vec<usize>,

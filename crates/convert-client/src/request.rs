@@ -23,16 +23,13 @@ pub enum Request {
 /// A page of the web.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Page {
-    /// Its HTML.
     pub html: String,
-    /// What it becomes.
     pub form: PageForm,
 }
 
 /// The form that a page becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageForm {
-    /// Markdown, with links.
     Markdown,
     /// The text alone.
     Text,
@@ -43,38 +40,30 @@ pub enum PageForm {
 pub struct FileEdits {
     /// The path that the diff shows.
     pub path: String,
-    /// The content.
     pub before: String,
     /// Each edit sees the result of the one before it.
     pub edits: Vec<Edit>,
 }
 
-/// One replacement.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Edit {
     /// The text to replace, as the model quotes it.
     pub old: String,
-    /// The replacement.
     pub new: String,
-    /// What to replace.
     pub which: Occurrences,
 }
 
-/// The occurrences to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Occurrences {
     /// The only one.
     One,
-    /// Every one.
     All,
 }
 
-/// A patch of one file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FilePatch {
     /// The path that the diff and the errors show.
     pub path: String,
-    /// The content.
     pub before: String,
     /// In the order of the file.
     pub hunks: Vec<Hunk>,
@@ -87,7 +76,6 @@ pub struct FileVersions {
     pub path: String,
     /// The content before.
     pub before: String,
-    /// The content after.
     pub after: String,
 }
 

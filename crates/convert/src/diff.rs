@@ -8,7 +8,6 @@ use std::time::Duration;
 /// must not cost the change itself.
 const SEARCH_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// Compares two versions.
 pub(crate) fn compare(path: &str, before: &str, after: &str) -> Diff {
     let diff = TextDiff::configure().timeout(SEARCH_TIME_MAX).diff_lines(before, after);
     let (mut additions, mut deletions) = (0_u64, 0_u64);

@@ -31,7 +31,6 @@ pub(crate) fn apply(path: &str, before: &str, hunks: &[Hunk]) -> Result<Rewritte
     Ok(Rewritten { text: text.replaced(&replacements), inexact_lines })
 }
 
-/// Where a hunk belongs.
 #[derive(Debug, Clone, Copy)]
 struct HunkPosition<'h> {
     /// The first line of context above it, from 0; without context, as `first`.

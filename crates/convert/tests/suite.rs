@@ -153,13 +153,11 @@ fn lives(pid: Pid) -> bool {
     !stat.is_empty() && !stat.contains(") Z ")
 }
 
-/// Performs a short conversion.
 async fn read_commands(converter: &Converter) {
     let commands = converter.of(tenant()).commands(vec!["ls -a".to_owned()]).await.unwrap();
     assert_eq!(commands.into_iter().flat_map(|commands| commands.patterns).collect::<Vec<_>>(), ["ls -a"]);
 }
 
-/// Begins a short conversion.
 fn begin_reading(converter: &Arc<Converter>) -> JoinHandle<()> {
     let converter = Arc::clone(converter);
     tokio::spawn(async move { read_commands(&converter).await })

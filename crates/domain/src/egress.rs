@@ -22,7 +22,6 @@ pub struct EgressAccess {
     pub host: String,
     /// The code of the refusal; empty: they went through.
     pub code: String,
-    /// How many.
     pub connections: u64,
     /// Bytes to the host and from it.
     pub bytes: u64,
@@ -33,7 +32,6 @@ pub struct EgressAccess {
 pub struct PushReceipt {
     /// The address of the repository, without a user or a password.
     pub url: String,
-    /// The branch.
     pub branch: String,
     /// Its newest commit.
     pub commit: String,
@@ -44,7 +42,6 @@ pub struct PushReceipt {
 }
 
 impl PushReceipt {
-    /// The push in a sentence.
     pub fn sentence(&self) -> String {
         let Self { url, branch, commit, commits, files } = self;
         if *commits == 0 {

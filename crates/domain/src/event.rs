@@ -17,9 +17,7 @@ use serde_json::{Value, json};
 /// One fact. The control row gives its position and epoch when it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A session was created.
     SessionCreated(Box<Info>),
-    /// A session changed.
     SessionUpdated(Box<Info>),
     /// A session was deleted, with its log. A tombstone outside the logs carries this event.
     SessionDeleted(Box<Info>),
@@ -27,7 +25,6 @@ pub enum Event {
     SessionStatus(Status),
     /// The turn is over and everything of it is stored.
     SessionIdle(Outcome),
-    /// A turn failed.
     SessionError(Error),
     /// A message was created or changed.
     MessageUpdated(Box<Message>),
@@ -46,7 +43,6 @@ pub enum Event {
     WorkspaceRestarted,
     /// A person had the result of the session pushed to the repository that its files came from.
     SessionPushed {
-        /// What the push brought.
         receipt: Box<PushReceipt>,
         /// The name of the person's key.
         by: String,
@@ -59,23 +55,19 @@ pub enum Event {
     WorktreeFailed(String),
     /// A part was created or changed. The event carries the whole part.
     PartUpdated {
-        /// The part.
         part: Box<Part>,
         /// When the part was written.
         at: Timestamp,
     },
     /// A part was removed: its attempt failed, or it was reverted.
     PartRemoved {
-        /// The message.
         message_id: MessageId,
-        /// The part.
         part_id: PartId,
     },
     /// The to-do list was replaced.
     TodoUpdated(Value),
     /// A worker took over the loop. If `attempt` is above 1, an earlier worker did not finish.
     LoopStarted {
-        /// The worker's name.
         worker: String,
         /// The number of the takeover since the last progress.
         attempt: i16,
@@ -83,21 +75,18 @@ pub enum Event {
     /// The loop ends in the middle of a turn because the worker stops or another session has a better claim to the slot. Another
     /// worker continues the turn.
     LoopHandedOver {
-        /// The worker's name.
         worker: String,
     },
     /// The loop parks the session before the turn is over.
     SessionWaiting(Wait),
     /// The session failed too often, or an operator stopped it. It does not run until an operator releases it.
     SessionQuarantined {
-        /// Why, in a sentence.
         reason: String,
     },
     /// An operator released the session.
     SessionReleased,
     /// A command has succeeded or failed.
     CommandExecuted {
-        /// Its name.
         name: String,
         /// The arguments of the caller.
         arguments: String,
@@ -110,19 +99,15 @@ pub enum Event {
     RequestAsked(Box<Request>),
     /// A request has its answer.
     RequestAnswered {
-        /// The request.
         id: Id,
-        /// The answer.
         answer: Answer,
     },
 }
 
-/// A change of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileChange {
     /// Its absolute path, as tools see it.
     pub file: String,
-    /// The kind of change.
     pub event: FileEvent,
 }
 
@@ -130,11 +115,9 @@ pub struct FileChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileEvent {
-    /// The file is new.
     Add,
     /// The content of the file changed.
     Change,
-    /// The file was deleted.
     Unlink,
 }
 
@@ -144,13 +127,11 @@ pub enum FileEvent {
 pub enum Status {
     /// No turn is running.
     Idle,
-    /// A turn is running.
     Busy,
     /// The model call is tried again.
     Retry {
         /// The number of the failed attempt, from 1.
         attempt: u32,
-        /// Why the attempt failed.
         message: String,
         /// When the next attempt begins.
         next: Timestamp,
@@ -268,32 +249,24 @@ struct PartProperties<'a> {
     time: Timestamp,
 }
 
-/// A stored event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     /// Its position in the session.
     pub seq: u64,
     /// The loop that wrote it.
     pub epoch: u64,
-    /// Its id.
     pub id: String,
     /// The value of `type`.
     pub kind: String,
     /// The `properties` object, as clients get it.
     pub properties: String,
-    /// When it was written.
     pub at: Timestamp,
 }
 
-/// See [`Event::SessionDeleted`].
 pub const DELETED: &str = "session.deleted";
-/// See [`Event::SessionIdle`].
 pub const IDLE: &str = "session.idle";
-/// See [`Event::MessageUpdated`].
 pub const MESSAGE_UPDATED: &str = "message.updated";
-/// See [`Event::PartUpdated`].
 pub const PART_UPDATED: &str = "message.part.updated";
-/// See [`Event::SessionDiff`].
 pub const SESSION_DIFF: &str = "session.diff";
 /// The kind of [`Event::FilesChanged`].
 pub const FILES_CHANGED: &str = "file.watcher.updated";
@@ -301,13 +274,10 @@ pub const FILES_CHANGED: &str = "file.watcher.updated";
 pub const SUPERSEDED: &str = "flotilla.superseded";
 /// See [`Event::LoopStarted`]: it raises the epoch that subscribers accept.
 pub const LOOP_STARTED: &str = "flotilla.loop.started";
-/// See [`Event::SessionPushed`].
 pub const PUSHED: &str = "flotilla.session.pushed";
-/// See [`Event::SessionWaiting`].
 pub const WAITING: &str = "flotilla.session.waiting";
 /// The kind of a notice, which is in no log: what the opening of a workspace does.
 pub const WORKSPACE_PROGRESS: &str = "flotilla.workspace.progress";
-/// See [`Event::SessionQuarantined`].
 pub const QUARANTINED: &str = "flotilla.session.quarantined";
 
 fn answered_json(session: &SessionId, id: &Id, answer: &Answer) -> Value {

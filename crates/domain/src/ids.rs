@@ -120,7 +120,6 @@ macro_rules! id {
                 Self(ids.tail($prefix, now, $descending))
             }
 
-            /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -18,13 +18,10 @@ pub struct Facts {
     pub input_tokens: Option<u64>,
     /// Longest answer; tokens.
     pub output_tokens: u64,
-    /// Its prices.
     pub price: Price,
-    /// Whether it reasons.
     pub reasoning: bool,
     /// Whether it accepts a temperature.
     pub temperature: bool,
-    /// Whether it understands pictures.
     pub images: bool,
     /// Whether it understands PDF documents.
     pub pdf: bool,

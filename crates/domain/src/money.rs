@@ -129,7 +129,6 @@ impl UsdPicos {
 }
 
 impl Price {
-    /// The cost of `tokens`.
     pub fn cost(&self, tokens: &Tokens) -> UsdPicos {
         let prompt = tokens.prompt();
         let tier = self.tiers.iter().filter(|(above, _)| prompt > *above).max_by_key(|(above, _)| *above);

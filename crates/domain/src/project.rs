@@ -9,7 +9,6 @@ pub struct ProjectDisplay {
     /// The shown name; empty: the project's own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its picture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub icon: Option<Icon>,
     /// The commands that clients run for it.

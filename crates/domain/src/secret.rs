@@ -15,7 +15,6 @@ pub struct SecretName(Box<str>);
 pub struct SecretNameError;
 
 impl SecretName {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -106,13 +106,11 @@ impl Class {
     }
 }
 
-/// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The model finished its answer.
     Done,
-    /// An error ended it.
     Failed,
     /// A person or an operator stopped it.
     Aborted,
@@ -170,7 +168,6 @@ pub struct Source {
 /// A copy of the files of a workspace, as a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesCopy {
-    /// The bundle with all of the files.
     pub bundle: String,
     /// Its last commit, which has the files that were never committed.
     pub commit: String,
@@ -232,7 +229,6 @@ pub fn repository_name(url: &str) -> Option<String> {
     (!host.is_empty() && !path.is_empty()).then(|| format!("{host}/{path}"))
 }
 
-/// The origin of files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "from", content = "id", rename_all = "snake_case")]
 pub enum Origin {
@@ -248,9 +244,7 @@ pub enum Origin {
 /// OpenCode's Session object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Info {
-    /// Its id.
     pub id: SessionId,
-    /// Its project.
     #[serde(rename = "projectID")]
     pub project_id: ProjectId,
     /// The directory of its files, as its tools see it.
@@ -258,9 +252,7 @@ pub struct Info {
     /// Its parent, for a child session.
     #[serde(default, rename = "parentID", skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<SessionId>,
-    /// Its title.
     pub title: String,
-    /// The server's version.
     pub version: String,
     /// The agent of its next prompt.
     pub agent: String,
@@ -269,7 +261,6 @@ pub struct Info {
     /// Exact cost so far; dollars in JSON.
     #[serde(with = "dollars")]
     pub cost: UsdPicos,
-    /// Tokens so far.
     pub tokens: Tokens,
     /// The sum of its file changes, once there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -287,11 +278,8 @@ pub struct Info {
 /// The sum of the changes in a session's files since its first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// Added lines.
     pub additions: u64,
-    /// Removed lines.
     pub deletions: u64,
-    /// Changed files.
     pub files: u64,
 }
 
@@ -369,11 +357,9 @@ impl From<ModelRef> for InfoModel {
 /// Milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoTime {
-    /// When it was created.
     pub created: Timestamp,
     /// When it last changed.
     pub updated: Timestamp,
-    /// When it was archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived: Option<Timestamp>,
 }

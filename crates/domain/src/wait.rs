@@ -23,7 +23,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
     pub const ALL: [Self; 7] = [
         Self::Permission,
         Self::Question,

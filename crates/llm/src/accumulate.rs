@@ -38,7 +38,6 @@ pub struct Answer {
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
-    /// Text.
     Text(String),
     /// Reasoning, with what the provider needs to get it back.
     Reasoning {
@@ -55,7 +54,6 @@ pub enum Block {
     ToolCall {
         /// The provider's id.
         id: String,
-        /// The tool.
         name: String,
         /// The arguments, always an object.
         input: Value,
@@ -64,7 +62,6 @@ pub enum Block {
     InvalidToolCall {
         /// The provider's id.
         id: String,
-        /// The tool.
         name: String,
         /// The arguments as far as they were received.
         raw: String,

@@ -22,7 +22,6 @@ const MODEL_LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// near this bound. A longer one fails the turn. Beyond it: `answer_too_large`.
 const MODEL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Decodes one answer.
 #[derive(Debug)]
 pub struct Decoder {
     lines: sse::Decoder,

@@ -29,7 +29,6 @@ const REFUSAL_WORDS: &[&str] =
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What went wrong.
     pub kind: ErrorKind,
     /// HTTP status, including one that the provider sent inside a stream.
     pub status: Option<u16>,
@@ -59,7 +58,6 @@ pub enum ErrorKind {
     Quota,
     /// The provider is overloaded: wait.
     Overloaded,
-    /// The provider failed internally.
     Server,
     /// The conversation does not fit into the model's context: compact it.
     Overflow,
@@ -69,7 +67,6 @@ pub enum ErrorKind {
     Invalid,
     /// The answer exceeds our bounds.
     TooLarge,
-    /// The connection failed.
     Transport,
     /// The answer stopped before it was complete.
     Truncated,

@@ -15,7 +15,6 @@ pub enum Event {
         /// The answering model as the provider names it. It may be more specific than the requested one, or empty.
         model: String,
     },
-    /// A text block starts.
     TextStart {
         /// Block.
         index: u32,
@@ -24,10 +23,8 @@ pub enum Event {
     Text {
         /// Block.
         index: u32,
-        /// What to append.
         delta: String,
     },
-    /// A reasoning block starts.
     ReasoningStart {
         /// Block.
         index: u32,
@@ -36,22 +33,18 @@ pub enum Event {
     Reasoning {
         /// Block.
         index: u32,
-        /// What to append.
         delta: String,
     },
     /// A reasoning block ends, with the data that the provider needs to get it back.
     ReasoningEnd {
         /// Block.
         index: u32,
-        /// Anthropic's signature.
         signature: Option<String>,
-        /// Anthropic's encrypted reasoning.
         redacted: Option<String>,
         /// An array of what other providers need back: OpenRouter's `reasoning_details`, the reasoning item of OpenAI
         /// Responses, Gemini's thought signatures. Each element has a `type` that only its own protocol understands.
         details: Option<serde_json::Value>,
     },
-    /// A tool call starts.
     ToolStart {
         /// Block.
         index: u32,
@@ -64,7 +57,6 @@ pub enum Event {
     ToolArguments {
         /// Block.
         index: u32,
-        /// What to append.
         delta: String,
     },
     /// A text or a tool call ends.
@@ -87,7 +79,6 @@ pub enum Event {
     },
 }
 
-/// Why a model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
     /// The model finished its answer.

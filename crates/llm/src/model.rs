@@ -6,15 +6,11 @@ use std::str::FromStr;
 /// How hard a reasoning model thinks, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
-    /// Not at all.
     Off,
     /// As little as it can.
     Minimal,
-    /// Briefly.
     Low,
-    /// The usual effort.
     Medium,
-    /// Long.
     High,
     /// Longer than most tasks need.
     XHigh,
@@ -28,7 +24,6 @@ pub enum Effort {
 pub struct UnknownEffort;
 
 impl Effort {
-    /// All efforts.
     pub const ALL: [Self; 7] =
         [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
 
@@ -81,9 +76,7 @@ pub struct Model {
     pub input_tokens: Option<u64>,
     /// Longest answer; tokens.
     pub output_tokens: u64,
-    /// The price.
     pub price: Price,
-    /// Whether it reasons.
     pub reasoning: bool,
     /// How the effort is sent to it.
     pub thinking: Thinking,
@@ -91,7 +84,6 @@ pub struct Model {
     pub efforts: Vec<Effort>,
     /// Whether it accepts a temperature.
     pub temperature: bool,
-    /// Whether it accepts images.
     pub images: bool,
     /// Whether it accepts PDF documents.
     pub pdf: bool,

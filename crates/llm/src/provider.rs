@@ -27,7 +27,6 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All protocols.
     pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAiChat, Self::OpenAiResponses, Self::Gemini];
 
     /// The name in settings.
@@ -69,7 +68,6 @@ impl Protocol {
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// Wraps a key.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
@@ -86,12 +84,10 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// A server of models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
     /// The id in settings and in `provider/model`.
     pub id: String,
-    /// Its wire protocol.
     pub protocol: Protocol,
     /// With or without the trailing `/v1`; `http` or `https`.
     pub base_url: String,

@@ -7,7 +7,6 @@ use std::{borrow::Cow, sync::Arc};
 /// Bytes of the texts of a small request. It takes less time to serialize than to hand over to another thread.
 const SMALL_REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// One model call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// The provider's id of the model.
@@ -91,7 +90,6 @@ impl Request {
 /// Whether the model must call a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolChoice {
-    /// The model decides.
     #[default]
     Auto,
     /// The model must call a tool.
@@ -115,7 +113,6 @@ impl ToolChoice {
 /// One entry of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// A message of the user.
     User(Vec<UserPart>),
     /// An answer of the model.
     Assistant(Vec<AssistantPart>),
@@ -164,7 +161,6 @@ impl Message {
 /// A piece of a user's message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UserPart {
-    /// Plain text.
     Text(String),
     /// An image or a document. A model that does not accept it gets a sentence instead.
     Media(Media),
@@ -177,7 +173,6 @@ pub struct Media {
     pub mime: String,
     /// File name, for people and models; may be empty.
     pub name: String,
-    /// Its content.
     pub source: Source,
 }
 
@@ -231,9 +226,7 @@ impl Media {
 /// A piece of a model's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssistantPart {
-    /// Plain text.
     Text {
-        /// The text.
         text: String,
         /// What [`crate::event::Event::BlockEnd`] gave for it; sent back only to the provider and model that made it.
         details: Option<serde_json::Value>,
@@ -250,11 +243,9 @@ pub enum AssistantPart {
         /// An array of what other providers need back.
         details: Option<serde_json::Value>,
     },
-    /// A tool call.
     ToolCall {
         /// The provider's id.
         id: String,
-        /// The tool.
         name: String,
         /// The arguments, an object.
         input: serde_json::Value,
@@ -271,15 +262,12 @@ impl AssistantPart {
 /// The result of one tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolResult {
-    /// Id of the call.
     pub call_id: String,
-    /// The tool.
     pub name: String,
     /// The output, shared with the conversation that it belongs to.
     pub text: Arc<String>,
     /// Images and documents in the output.
     pub media: Vec<Media>,
-    /// Whether the call failed.
     pub is_error: bool,
 }
 

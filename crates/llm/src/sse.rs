@@ -4,7 +4,6 @@
 /// The last message of some streams, sent instead of a JSON object.
 pub(crate) const DONE: &str = "[DONE]";
 
-/// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
     /// Value of `event:`; empty if there was none.

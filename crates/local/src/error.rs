@@ -11,18 +11,10 @@ use std::{
 pub enum Error {
     /// Server programs are not installed.
     #[error("not installed: {}; `./dev up` installs them", programs.join(", "))]
-    Missing {
-        /// All missing programs.
-        programs: Vec<&'static str>,
-    },
+    Missing { programs: Vec<&'static str> },
     /// Another process uses the data directory.
     #[error("process {pid} already uses this data directory (it holds {})", file.display())]
-    Busy {
-        /// The lock file.
-        file: PathBuf,
-        /// The holder's process id.
-        pid: String,
-    },
+    Busy { file: PathBuf, pid: String },
     /// Root started the process, and the system has no user to run Postgres as.
     #[error(
         "Postgres refuses to run as root, and this system has neither a user \"postgres\" nor \"nobody\"; start Flotilla as another user"
@@ -30,14 +22,10 @@ pub enum Error {
     NoUser,
     /// initdb could not create the Postgres instance.
     #[error("cannot create a Postgres instance with initdb: {output}")]
-    Initdb {
-        /// The output of initdb.
-        output: String,
-    },
+    Initdb { output: String },
     /// A server ended before it accepted clients. Another process may have taken its port.
     #[error("{role} ended ({how}); the end of its log:\n{log_tail}")]
     Ended {
-        /// The server's role.
         role: &'static str,
         /// How it ended, as text.
         how: String,
@@ -47,21 +35,17 @@ pub enum Error {
     /// A server runs, and accepted no clients in time.
     #[error("{role} accepted no clients within {} s; the end of its log:\n{log_tail}", within.as_secs())]
     Late {
-        /// The server's role.
         role: &'static str,
-        /// The wait.
         within: Duration,
         /// The last lines of its log.
         log_tail: String,
     },
-    /// A system call failed.
     #[error("{action} {}", path.display())]
     Io {
         /// The attempted action, a verb.
         action: &'static str,
         /// The path that it was applied to.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },

@@ -39,7 +39,6 @@ pub(crate) struct Kept {
 /// The directories of one stack.
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
-    /// The stack's data directory.
     pub dir: PathBuf,
     pub owner: Option<Owner>,
     pub kept: Kept,

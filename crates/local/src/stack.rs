@@ -44,7 +44,6 @@ pub struct Exit {
     pub log_tail: String,
 }
 
-/// One server of a stack.
 #[derive(Debug)]
 pub struct Server {
     recipe: Recipe,

@@ -36,7 +36,6 @@ pub(super) fn split(text: &str, chars: usize) -> Vec<String> {
     all.chunks(chars.max(1)).map(|piece| piece.iter().collect()).collect()
 }
 
-/// How a body ends.
 #[derive(Debug, Clone, Copy)]
 enum BodyEnd {
     Whole,

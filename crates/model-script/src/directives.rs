@@ -4,7 +4,6 @@ use super::limits::{DELAY_MAX_MS, STEPS_MAX};
 use super::script::{Fault, FaultKind, Item, Step, Usage};
 use serde_json::Value;
 
-/// The names of directives.
 const WORDS: [&str; 15] = [
     "text", "reason", "tool", "tools", "step", "delay", "chunk", "finish", "usage", "status", "cut", "stall",
     "html", "garbage", "blind",

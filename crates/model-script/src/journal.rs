@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::watch;
 
-/// Headers to record.
 pub(super) const HEADERS: [&str; 10] = [
     "authorization",
     "x-api-key",
@@ -41,7 +40,6 @@ struct Kept {
     forgotten: usize,
 }
 
-/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// For example `/v1/messages`.
@@ -110,7 +108,6 @@ impl Journal {
     }
 }
 
-/// An answer in progress.
 #[derive(Debug)]
 pub(super) struct Open(Journal);
 

@@ -97,7 +97,6 @@ pub(super) struct Rule {
     steps: Vec<Step>,
 }
 
-/// One answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Step {
     pub(super) items: Vec<Item>,

@@ -20,18 +20,15 @@ use std::{
 
 const FILE_THREADS: usize = 4;
 
-/// One file operation.
 #[derive(Debug)]
 pub(super) struct Operation {
     /// The id of the request.
     pub(super) id: u64,
-    /// What to do.
     pub(super) body: request::Body,
     /// Whether its caller has left.
     pub(super) stop: Stop,
 }
 
-/// Starts the threads.
 pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Result<()> {
     let (roots, waiting) = (Arc::new(Roots::open()?), Arc::new(Mutex::new(waiting)));
     for _ in 0..FILE_THREADS {

@@ -50,7 +50,6 @@ pub(super) struct Root {
     mount: Option<u64>,
 }
 
-/// The open roots.
 #[derive(Debug)]
 pub(super) struct Roots(Vec<Root>);
 

@@ -48,7 +48,6 @@ pub(super) struct MemoryUse {
 /// A message from another thread to the pump.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Watch this command.
     Watch(Box<Job>),
     /// End this command, for `KillExec`.
     Kill(u64),
@@ -63,11 +62,9 @@ pub(super) enum Message {
 /// A request for the terminal of a command.
 #[derive(Debug)]
 pub(super) struct TerminalRequest {
-    /// The id of the request.
     pub(super) id: u64,
     /// The number of the command.
     pub(super) exec: u64,
-    /// What to do.
     pub(super) body: request::Body,
 }
 
@@ -118,7 +115,6 @@ impl Pump {
     }
 }
 
-/// Starts the thread.
 pub(super) fn spawn(service: Service, children: &SigSet) -> io::Result<Pump> {
     let (messages, inbox) = mpsc::channel();
     let (wake, woken) = UnixStream::pair()?;

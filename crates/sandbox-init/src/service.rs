@@ -12,7 +12,6 @@ use std::{
 /// The error of a request, as the caller gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// For programs.
     pub(super) code: FailureCode,
     /// For people and models.
     pub(super) message: String,

@@ -66,7 +66,6 @@ pub(super) fn spawn(
     Ok((Starter(sender), landlock))
 }
 
-/// What each start needs.
 struct Means {
     pump: Pump,
     roots: Roots,

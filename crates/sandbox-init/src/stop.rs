@@ -21,7 +21,6 @@ pub(super) struct Stop {
 }
 
 impl Operations {
-    /// Enters an operation.
     pub(super) fn enter(&self, id: u64) -> Stop {
         let is_set = Arc::<AtomicBool>::default();
         self.lock().insert(id, Arc::clone(&is_set));

@@ -32,7 +32,6 @@ pub(super) fn open(size: &TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl Keys {
-    /// Whether some wait.
     pub(super) fn is_waiting(&self) -> bool {
         !self.0.is_empty()
     }

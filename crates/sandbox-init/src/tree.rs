@@ -18,7 +18,6 @@ const PASSES_MAX: usize = 50;
 pub(super) struct Processes(BTreeMap<i32, i32>);
 
 impl Processes {
-    /// Reads the current processes.
     pub(super) fn read() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -68,12 +68,10 @@ impl Document {
         self.root.keep(path);
     }
 
-    /// Its level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Its name.
     pub fn file(&self) -> &str {
         &self.file
     }

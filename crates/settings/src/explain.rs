@@ -6,14 +6,11 @@ use crate::{
 };
 use serde_json::Value;
 
-/// One effective value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its path.
     pub path: KeyPath,
     /// The value, with references as they were written and without secrets.
     pub value: Value,
-    /// Its origin.
     pub origin: Origin,
 }
 

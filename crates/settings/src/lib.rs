@@ -114,10 +114,8 @@ pub struct ImageSetting {
     pub setup: Option<String>,
 }
 
-/// The hosts of one level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LevelHosts {
-    /// The level.
     pub level: Level,
     /// Hosts, `*.` and a host, and presets ([`domain::egress::allow`]).
     pub allow: Vec<String>,
@@ -150,7 +148,6 @@ pub enum LostWorkspace {
 }
 
 impl LostWorkspace {
-    /// All values.
     pub const ALL: [Self; 2] = [Self::Ask, Self::Restart];
 
     /// The value in a file of settings.
@@ -173,7 +170,6 @@ pub enum SubtaskFiles {
 }
 
 impl SubtaskFiles {
-    /// All values.
     pub const ALL: [Self; 2] = [Self::Share, Self::Fork];
 
     /// The value in a file of settings.
@@ -235,10 +231,8 @@ impl Settings {
     }
 }
 
-/// The rules of one level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LevelRules {
-    /// The level.
     pub level: Level,
     /// In order: the last rule that matches decides.
     pub rules: Rules,
@@ -253,11 +247,9 @@ pub struct LevelRules {
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Agent {
-    /// Its model.
     pub model: Option<ModelRef>,
     /// The variant of that model.
     pub variant: Option<String>,
-    /// Its system prompt.
     pub prompt: Option<String>,
     /// Its description for a model that chooses a subagent.
     pub description: Option<String>,
@@ -309,8 +301,6 @@ pub struct Compaction {
 /// How much of a tool's output the model sees.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolOutput {
-    /// Lines.
     pub max_lines: Option<u64>,
-    /// Bytes.
     pub max_bytes: Option<u64>,
 }

@@ -47,7 +47,6 @@ impl Kind {
 pub struct Subject<'a> {
     /// Whether it is an agent, a mode or a command.
     pub kind: Kind,
-    /// Its name.
     pub name: &'a str,
 }
 

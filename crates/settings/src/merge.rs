@@ -23,7 +23,6 @@ use std::{collections::HashSet, fmt, sync::Arc};
 
 /// The result of a merge. `Debug` shows no secrets.
 pub struct MergedSettings {
-    /// The settings.
     pub settings: Settings,
     /// The values without effect, file by file.
     pub ignored: Vec<Ignored>,

@@ -15,7 +15,6 @@ pub struct Models {
     pub enabled: Option<BTreeSet<String>>,
     /// None of these providers.
     pub disabled: BTreeSet<String>,
-    /// Restrictions of single providers.
     pub providers: BTreeMap<String, ProviderModels>,
 }
 
@@ -35,9 +34,7 @@ pub struct ProviderModels {
 pub struct Limit {
     /// Prompt and answer together.
     pub context: Option<u64>,
-    /// Prompt.
     pub input: Option<u64>,
-    /// Answer.
     pub output: Option<u64>,
 }
 

@@ -9,7 +9,6 @@ use std::{fmt, sync::Arc};
 pub struct Origin {
     /// The level of its file.
     pub level: Level,
-    /// The file.
     pub file: Arc<str>,
     /// The line, from 1; 0: it is not known.
     pub line: u32,
@@ -35,7 +34,6 @@ impl fmt::Display for Origin {
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Into an object.
     Key(Arc<str>),
     /// Into a list, from 0.
     Item(usize),
@@ -72,7 +70,6 @@ pub(crate) struct Node {
     pub(crate) value: Content,
 }
 
-/// The content of a node.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Content {
     Null,

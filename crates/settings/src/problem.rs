@@ -13,7 +13,6 @@ const SETTINGS_SHOWN_BYTES_MAX: usize = 60;
 /// `opencode.json:3:12: agent.build.steps: expected a whole number from 1 to 4294967295, found "many"`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Its position.
     pub origin: Origin,
     /// The path of the value; empty for the whole file.
     pub path: KeyPath,
@@ -48,7 +47,6 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// One problem.
     pub(crate) fn one(problem: Problem) -> Self {
         Self { list: vec![problem], more: 0 }
     }

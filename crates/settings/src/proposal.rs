@@ -41,7 +41,6 @@ const ENVIRONMENT: &str = "environment";
 /// An environment that a repository proposes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
-    /// Its file.
     pub file: String,
     /// `{"environment":{…}}` with sorted keys. Two files that mean the same have the same document.
     pub document: String,

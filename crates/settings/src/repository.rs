@@ -29,7 +29,6 @@ const PASSES_MAX: usize = 20;
 /// Settings, and the mistakes that have left something out.
 #[derive(Debug)]
 pub struct RepositorySettings {
-    /// The merged settings.
     pub merged: MergedSettings,
     /// The mistakes, for people: file, line, key and the expected value.
     pub problems: Option<String>,
@@ -118,7 +117,6 @@ fn rank(path: &str) -> u8 {
 /// Reads one file of settings.
 struct FileReader<'a> {
     path: &'a str,
-    /// All files, for references.
     files: &'a [(&'a str, &'a str)],
     mistakes: &'a mut Vec<String>,
 }

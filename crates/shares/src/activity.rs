@@ -17,7 +17,6 @@ struct LastActive<K> {
     others_at: Option<Instant>,
 }
 
-/// A holder that was active.
 #[derive(Debug)]
 struct ActiveHolder<K> {
     key: K,

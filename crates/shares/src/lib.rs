@@ -54,7 +54,6 @@ pub struct Share {
     _all: OwnedSemaphorePermit,
 }
 
-/// What one holder has.
 #[derive(Debug)]
 struct Holder {
     permits: Arc<Semaphore>,

@@ -15,7 +15,6 @@ use std::sync::Arc;
 pub struct AuditEntry {
     /// Its position. Positions only grow, and some are never used.
     pub seq: i64,
-    /// When it was written.
     pub at: Timestamp,
     /// `None`: it is about the deployment.
     pub tenant: Option<TenantId>,
@@ -23,7 +22,6 @@ pub struct AuditEntry {
     pub actor: Actor,
     /// The kind of object and what happened to it, such as `key.create`.
     pub action: String,
-    /// What it happened to.
     pub object: String,
     /// SHA-256 of the stored row before, in hexadecimal digits. `None`: there was none, or the line is about something else than a row.
     pub before_sha256: Option<String>,
@@ -46,10 +44,8 @@ impl<'a> AuditNote<'a> {
     }
 }
 
-/// The lines to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditScope {
-    /// Those of a tenant.
     Tenant(TenantId),
     /// Those of the deployment and of all tenants.
     Deployment,

@@ -3,17 +3,11 @@
 /// A kind of row that a call can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entity {
-    /// The tenant itself.
     Tenant,
-    /// An API key.
     Key,
-    /// A project.
     Project,
-    /// A secret.
     Secret,
-    /// An uploaded bundle.
     Bundle,
-    /// A session.
     Session,
     /// A message of a session.
     Message,
@@ -69,7 +63,6 @@ pub enum Error {
     PromptsTooLarge {
         /// Bytes of the stored ones.
         stored_bytes: u64,
-        /// The limit.
         limit_bytes: u64,
     },
     /// The messages to copy have too many bytes.
@@ -90,16 +83,13 @@ pub enum Error {
     /// A row that this version cannot read: leave it to a newer one.
     #[error("cannot read a stored {what}")]
     Unreadable {
-        /// The kind of row.
         what: &'static str,
-        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Postgres failed or is down. After a failed commit the change may or may not be stored.
     #[error("cannot query Postgres")]
     Db(#[from] sqlx::Error),
-    /// A migration failed.
     #[error("cannot migrate the database")]
     Migrate(#[from] sqlx::migrate::MigrateError),
 }

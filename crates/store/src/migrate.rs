@@ -28,7 +28,6 @@ pub struct Passwords<'a> {
 pub struct Migrated {
     /// The version before; `None`: the database had no tables of ours.
     pub from: Option<i64>,
-    /// The version now.
     pub to: i64,
     /// The roles of ours that cannot log in, because nobody has given them passwords yet.
     pub without_login: Vec<String>,

@@ -6,15 +6,10 @@
 use crate::error::Error;
 use domain::session::Phase;
 
-/// [`Phase::Idle`].
 pub(crate) const IDLE: i16 = Phase::Idle.to_i16();
-/// [`Phase::Runnable`].
 pub(crate) const RUNNABLE: i16 = Phase::Runnable.to_i16();
-/// [`Phase::Running`].
 pub(crate) const RUNNING: i16 = Phase::Running.to_i16();
-/// [`Phase::Waiting`].
 pub(crate) const WAITING: i16 = Phase::Waiting.to_i16();
-/// [`Phase::Quarantined`].
 pub(crate) const QUARANTINED: i16 = Phase::Quarantined.to_i16();
 
 /// The position of the session `r` in the queue of its tenant, from 1, as `bigint`; 0 if it does not wait for a worker. In a statement that makes

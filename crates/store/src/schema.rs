@@ -33,7 +33,6 @@ impl NewerSchema {
 /// Why a program cannot work with a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaProblem {
-    /// Nobody has migrated it.
     #[error("the database has no tables of Flotilla; run `flotilla migrate`")]
     Missing,
     /// An older version has migrated it.

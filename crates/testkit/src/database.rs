@@ -25,7 +25,6 @@ const COPIES_PAGES_SINCE: u32 = 150_000;
 /// The database of one test.
 #[derive(Debug, Clone)]
 pub struct Database {
-    /// Its name.
     pub name: String,
     /// Logs in as `flotilla_app`, which sees one tenant at a time.
     pub app_url: String,
@@ -76,7 +75,6 @@ impl Database {
     }
 }
 
-/// Connects to a database.
 pub async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("a connection to Postgres")
 }

@@ -11,13 +11,11 @@ use std::collections::BTreeMap;
 pub struct Session {
     /// Its tenant; 32 hexadecimal digits.
     pub tenant_id: String,
-    /// Its id.
     pub id: String,
     /// The parent session, if it is a subtask.
     pub parent_id: Option<String>,
     /// The outcome of its last turn.
     pub last_outcome: Option<String>,
-    /// Its control row.
     pub run: Run,
     /// Its mailbox, oldest first.
     pub inputs: Vec<Input>,
@@ -31,7 +29,6 @@ pub struct Session {
     pub execs: Vec<Exec>,
 }
 
-/// A control row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The epoch of the newest takeover.
@@ -46,23 +43,18 @@ pub struct Run {
     pub phase: i16,
 }
 
-/// An accepted input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Its position.
     pub seq: i64,
     /// `prompt`, `abort`, …
     pub kind: String,
-    /// Its deduplication key.
     pub dedupe: String,
     /// The message of a prompt.
     pub message_id: Option<String>,
 }
 
-/// A stored event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its position.
     pub seq: i64,
     /// The epoch of the loop that wrote it.
     pub epoch: i64,
@@ -76,7 +68,6 @@ pub struct Event {
     pub at_ms: i64,
 }
 
-/// A message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// `msg_…`.
@@ -94,7 +85,6 @@ pub struct Message {
 pub struct Part {
     /// `prt_…`.
     pub id: String,
-    /// Its message.
     pub message_id: String,
     /// `text`, `tool`, …
     pub kind: String,
@@ -107,7 +97,6 @@ pub struct Part {
 pub struct Exec {
     /// The id of the call's part.
     pub exec_id: String,
-    /// The tool's name.
     pub tool: String,
     /// The epoch of the loop that stored the intent.
     pub epoch: i64,
@@ -118,11 +107,9 @@ pub struct Exec {
 /// A session that is not settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsettled {
-    /// Its id.
     pub session_id: String,
     /// See [`Run::phase`].
     pub phase: i16,
-    /// Its number of takeovers.
     pub epoch: i64,
     /// Number of inputs that no loop has taken.
     pub waiting: i64,
@@ -131,11 +118,9 @@ pub struct Unsettled {
 /// The current holder of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The session's id.
     pub session_id: String,
     /// See [`Run::phase`].
     pub phase: i16,
-    /// Its number of takeovers.
     pub epoch: i64,
     /// The name of the worker that owns it and is alive by the database's clock.
     pub worker: Option<String>,
@@ -146,7 +131,6 @@ pub struct Holder {
 /// The connections of a server, without the caller's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
-    /// All client connections.
     pub all: i64,
     /// Connections that have been idle in an open transaction for more than two seconds.
     pub idle_in_transaction: i64,

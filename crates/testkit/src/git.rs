@@ -26,7 +26,6 @@ pub struct Repository {
 /// A bundle, ready to be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Their SHA-256; lower-case hexadecimal.
     pub sha256: String,
@@ -64,7 +63,6 @@ pub fn init(git_directory: &Path) {
 }
 
 impl Repository {
-    /// Its directory.
     pub fn path(&self) -> PathBuf {
         self.dir.path().to_owned()
     }
@@ -97,7 +95,6 @@ impl Repository {
     }
 }
 
-/// Runs git with this input.
 fn run(dir: &Path, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new("git")
         .current_dir(dir)

@@ -26,7 +26,6 @@ use tokio::{
 /// A server that runs as long as this value lives.
 #[derive(Debug)]
 pub struct GitServer {
-    /// Where it listens.
     pub address: SocketAddr,
     /// Its certificate, as PEM.
     pub certificate: String,
@@ -130,7 +129,6 @@ impl GitServer {
         self.held.send_replace(Hold::Off);
     }
 
-    /// The requests so far.
     pub fn requests(&self) -> Vec<GitRequest> {
         self.requests.borrow().clone()
     }

@@ -19,10 +19,8 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-/// Counters of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Accepted connections.
     pub connections: u64,
     /// Traps that reset a connection.
     pub sprung: u64,
@@ -31,7 +29,6 @@ pub struct Counts {
 /// A link that runs as long as this value lives.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where to connect to.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,

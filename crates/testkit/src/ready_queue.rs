@@ -8,11 +8,8 @@
 use domain::{limits, session::Class};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A tenant's number.
 pub type Tenant = u32;
-/// A session's number.
 pub type Session = u32;
-/// A worker's number.
 pub type Worker = u32;
 
 const CLASSES: usize = Class::ALL.len();
@@ -24,7 +21,6 @@ const FRONT: i64 = 10_000_000_000_000;
 /// A session, with the data that the queue needs to be fair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Its tenant.
     pub tenant: Tenant,
     /// Its number; a session never changes its tenant.
     pub session: Session,
@@ -57,7 +53,6 @@ pub enum EnqueueResult {
 /// Whether an entry is part of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// An ordinary entry.
     Normal,
     /// An entry of the rebuild.
     Rebuild,
@@ -75,7 +70,6 @@ pub enum ReleaseTo {
 /// Whether the calling worker has a free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slots {
-    /// At least one.
     Free,
     /// No slot is free.
     Full,
@@ -84,7 +78,6 @@ pub enum Slots {
 /// Whether a session continues at a step boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Yield {
-    /// It continues.
     Keep,
     /// It yields to another tenant that has used less.
     ToTenant,
@@ -95,7 +88,6 @@ pub enum Yield {
 /// The state of a tenant, and its share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlook {
-    /// Running loops.
     pub running: u64,
     /// Limit of running loops, and weight.
     pub share: Share,
@@ -134,7 +126,6 @@ struct Account {
     interval_ms: Option<f64>,
 }
 
-/// The queue.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReadyQueue {
     complete: bool,

@@ -121,7 +121,6 @@ impl Registry {
         PushedImage { reference: format!("{name}@{digest}"), name, digest, configuration, layers }
     }
 
-    /// The requests so far.
     pub fn requests(&self) -> Vec<RegistryRequest> {
         self.requests.borrow().clone()
     }

@@ -13,10 +13,8 @@ use domain::{
 /// The time of every sample; milliseconds since 1970.
 pub const NOW: Timestamp = Timestamp(1_795_292_980_519);
 
-/// Makes values.
 #[derive(Debug)]
 pub struct Sample {
-    /// Makes ids.
     pub ids: Ids,
     seed: u8,
     tenants: u8,
@@ -36,27 +34,22 @@ impl Sample {
         TenantId(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
-    /// A session.
     pub fn session(&mut self) -> SessionId {
         SessionId::make(&mut self.ids, NOW)
     }
 
-    /// A project.
     pub fn project(&mut self) -> ProjectId {
         ProjectId::make(&mut self.ids, NOW)
     }
 
-    /// An event.
     pub fn event(&mut self) -> EventId {
         EventId::make(&mut self.ids, NOW)
     }
 
-    /// The id of a message.
     pub fn message(&mut self) -> MessageId {
         MessageId::make(&mut self.ids, NOW)
     }
 
-    /// A prompt's message.
     pub fn user(&mut self, session: &SessionId) -> User {
         User {
             id: self.message(),
@@ -91,7 +84,6 @@ impl Sample {
         }
     }
 
-    /// A text in a message.
     pub fn text(&mut self, session: &SessionId, message: &MessageId, text: &str) -> Part {
         Part {
             id: PartId::make(&mut self.ids, NOW),
@@ -102,7 +94,6 @@ impl Sample {
     }
 }
 
-/// The scripted model.
 pub fn model() -> ModelRef {
     ModelRef { provider_id: "scripted".to_owned(), model_id: "scripted".to_owned() }
 }

@@ -12,7 +12,6 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-/// A port with TLS.
 pub(crate) struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,

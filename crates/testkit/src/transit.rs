@@ -17,13 +17,11 @@ use tokio::sync::oneshot;
 pub const KEY: &str = "flotilla";
 /// The name of another key that it has.
 pub const NEXT_KEY: &str = "next";
-/// Bytes of a request.
 const REQUEST_BYTES: usize = 64 * 1024;
 
 /// An engine that runs as long as this value lives.
 #[derive(Debug)]
 pub struct TransitServer {
-    /// Its address.
     pub url: String,
     /// The certificate that its TLS has, as PEM. `None`: it has no TLS.
     pub certificate: Option<String>,
@@ -96,7 +94,6 @@ impl TransitServer {
         self.engine.contents().fault = Some((status, text.to_owned()));
     }
 
-    /// Ends the fault.
     pub fn heal(&self) {
         self.engine.contents().fault = None;
     }

@@ -16,13 +16,11 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// A proxy that runs as long as this value lives.
 #[derive(Debug)]
 pub struct UpstreamProxy {
-    /// Where it listens.
     pub address: SocketAddr,
     requests: watch::Sender<Vec<String>>,
     task: JoinHandle<()>,
 }
 
-/// What each connection needs.
 struct Network {
     /// The value of the header that opens the proxy; `None`: it is open.
     authorization: Option<String>,

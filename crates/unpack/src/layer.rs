@@ -34,10 +34,8 @@ pub struct Layer {
     pub compression: Compression,
 }
 
-/// What was unpacked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Entries of the archive.
     pub entries: u64,
     /// Bytes of all files.
     pub bytes: u64,

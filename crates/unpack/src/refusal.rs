@@ -29,7 +29,6 @@ pub enum Refusal {
     /// A path has too many components.
     #[error("{path:?} has more than {limit} components")]
     TooDeep {
-        /// The path.
         path: String,
         /// The bound.
         limit: usize,
@@ -37,36 +36,25 @@ pub enum Refusal {
     /// A path leaves the layer, goes through a link, or is no path.
     #[error("{path:?} is not a path inside the layer: {reason}")]
     Path {
-        /// The path.
         path: String,
         /// What is wrong with it.
         reason: &'static str,
     },
     /// An entry contradicts another one.
     #[error("{path:?} contradicts an earlier entry of the layer: {reason}")]
-    Contradiction {
-        /// The path.
-        path: String,
-        /// What is wrong.
-        reason: &'static str,
-    },
+    Contradiction { path: String, reason: &'static str },
     /// A file has holes, of which the archive has no bytes.
     #[error(
         "{path:?} is a sparse file, and a layer may have none; build the image with a tool that stores files whole"
     )]
-    Sparse {
-        /// The path.
-        path: String,
-    },
+    Sparse { path: String },
     /// The blob is no archive, or is cut.
     #[error("the layer is not a readable archive")]
     Unreadable(#[source] io::Error),
-    /// The disk refused.
     #[error("cannot write {path:?}")]
     Write {
         /// The path inside the layer.
         path: String,
-        /// What the system says.
         #[source]
         source: io::Error,
     },

@@ -20,7 +20,6 @@ const PERMISSIONS: u32 = 0o777;
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o444;
 
-/// The directory.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,

@@ -6,7 +6,6 @@ use reqwest::Response;
 pub(crate) enum BodyError {
     /// It is longer than its bound.
     TooLong,
-    /// It broke off.
     Broken(reqwest::Error),
 }
 

@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 
-/// An error, or a cause of it.
 pub(crate) type Cause<'a> = &'a (dyn StdError + 'static);
 
 /// An error and its causes, outermost first.

@@ -12,7 +12,6 @@ pub(crate) fn text(value: &SecretBytes) -> Option<&str> {
     Some(text.strip_suffix('\r').unwrap_or(text))
 }
 
-/// The header of a user and a password.
 pub(crate) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
     let pair = Zeroizing::new(format!("{user}:{password}"));
     sensitive(&Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes()))))

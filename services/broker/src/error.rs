@@ -9,7 +9,6 @@ use crate::{
 use rpc::v1::ErrorCode;
 use tonic::Status;
 
-/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The token of the caller is missing or wrong.

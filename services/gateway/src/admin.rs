@@ -26,7 +26,6 @@ pub struct Bootstrap {
 /// Whether to create an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key<'a> {
-    /// A new one.
     New,
     /// Keep the caller's key if the tenant has this id; otherwise create a new one.
     Keep {

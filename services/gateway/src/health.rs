@@ -13,7 +13,6 @@ const POLL: Duration = Duration::from_secs(2);
 /// Time that the sandbox and the broker have for an answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// What the report needs.
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(crate) state: State,

@@ -10,7 +10,6 @@ pub enum Error {
     /// The caller gets `code` and `message`.
     #[error("{message}")]
     Refused {
-        /// For programs.
         code: Code,
         /// One or two sentences for a person or a model.
         message: String,
@@ -28,7 +27,6 @@ pub enum Error {
     Io {
         /// The operation that failed: verb and object.
         doing: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -64,7 +64,6 @@ pub enum Queue {
     Transfer,
 }
 
-/// The task of a helper.
 #[derive(Debug)]
 pub struct Task {
     /// The tenant for which it works.
@@ -73,7 +72,6 @@ pub struct Task {
     pub script: &'static str,
     /// `$1`, `$2`, …
     pub arguments: Vec<String>,
-    /// The session's user.
     pub uid: u32,
     /// What it sees; /workspace among it.
     pub mounts: Vec<Mount>,
@@ -99,7 +97,6 @@ pub struct Output {
 /// A helper whose output is read while it runs. Dropping it kills it.
 #[derive(Debug)]
 pub struct HelperRun {
-    /// What it prints.
     pub stdout: ChildStdout,
     process: SandboxProcess,
     stderr: AbortOnDropHandle<String>,

@@ -46,7 +46,6 @@ use std::{
 pub struct Key {
     /// The tenant that owns the session.
     pub tenant: TenantId,
-    /// The id of the session.
     pub session: SessionId,
 }
 
@@ -64,7 +63,6 @@ impl Key {
     }
 }
 
-/// The data directory.
 #[derive(Debug, Clone)]
 pub struct Layout {
     root: PathBuf,
@@ -73,9 +71,6 @@ pub struct Layout {
 impl Layout {
     /// Makes the directories. Every user may pass through them, because sandboxes run as other users; only the service
     /// may list them.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn create(root: &Path) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let root = root.canonicalize()?;
@@ -101,9 +96,6 @@ impl Layout {
     }
 
     /// The id of the data directory, which the first call makes. Blocks. Only the service that holds the directory may call it.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn identify(&self) -> io::Result<String> {
         let path = self.root.join("id");
         match fs::read_to_string(&path) {
@@ -119,7 +111,6 @@ impl Layout {
         Ok(id)
     }
 
-    /// The data directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -221,18 +212,12 @@ impl Layout {
 }
 
 /// Makes a directory and its parents; other users may pass through it but not list it.
-///
-/// # Errors
-/// Those of the file system.
 pub fn make_passage(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o711))
 }
 
 /// Removes a directory with its content, if it exists.
-///
-/// # Errors
-/// Those of the file system.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -281,9 +266,6 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// As [`replace`], but after a crash of the machine, not only of this process, the content may be gone. For files that
 /// are not worth a wait for the disk, and that readers can do without.
-///
-/// # Errors
-/// Those of the file system.
 pub fn replace_quickly(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, content)?;
     fs::rename(&temporary, path)

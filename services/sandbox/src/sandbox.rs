@@ -54,7 +54,6 @@ const LEAVE: Duration = Duration::from_secs(2);
 /// The error text of a bubblewrap that cannot start; bytes. The rest is not read.
 const ERROR_TEXT_BYTES_MAX: u64 = 4 * 1024;
 
-/// What an exec does.
 #[derive(Debug)]
 pub enum Event {
     /// The next bytes of its output.
@@ -70,7 +69,6 @@ pub struct Command {
     pub number: u64,
     /// Of the process that all of its processes descend from, as seen from inside.
     pub pid: u32,
-    /// What it does.
     pub events: mpsc::Receiver<Event>,
 }
 
@@ -79,7 +77,6 @@ pub struct Command {
 pub struct SandboxSpec {
     /// The tenant for which it runs.
     pub tenant: TenantId,
-    /// The session's user.
     pub uid: u32,
     /// What it sees at `/`.
     pub root: Root,
@@ -91,7 +88,6 @@ pub struct SandboxSpec {
     pub share: Option<Share>,
 }
 
-/// One running sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
     inner: Arc<Inner>,

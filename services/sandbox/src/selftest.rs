@@ -96,7 +96,6 @@ pub struct Report {
     pub images_problem: Option<String>,
 }
 
-/// What the probe found.
 struct Probe {
     /// What the script printed, by name.
     properties: BTreeMap<String, String>,

@@ -26,16 +26,13 @@ const CHOICE: &str = "user-ids";
 /// User ids, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserIds {
-    /// The first one.
     pub first: u32,
-    /// How many.
     pub count: u32,
 }
 
 /// The exclusive right to user ids of this machine, until it is dropped.
 #[derive(Debug)]
 pub struct UserIdsLock {
-    /// The ids.
     pub ids: UserIds,
     _file: File,
 }

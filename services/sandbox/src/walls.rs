@@ -24,7 +24,6 @@ pub enum Wall {
 /// A wall that this machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
-    /// Which one.
     pub wall: Wall,
     /// Why, and what takes its place.
     pub cause: String,

@@ -106,7 +106,6 @@ impl Write {
     }
 }
 
-/// The result of parking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParkResult {
     Parked,

@@ -3,14 +3,11 @@
 use crate::bench::samples::Samples;
 use std::fmt;
 
-/// The measured values.
 #[derive(Debug)]
 pub enum Measurement {
     /// Times; the target is for the 99th percentile.
     Times(Samples),
-    /// One number.
     Number {
-        /// The number.
         quantity: Quantity,
         /// The number of things that it was measured on.
         count: usize,
@@ -20,9 +17,7 @@ pub enum Measurement {
 /// A number and its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantity {
-    /// The number.
     pub value: f64,
-    /// The unit.
     pub unit: &'static str,
 }
 
@@ -40,11 +35,8 @@ pub enum Target {
 /// One line of the report.
 #[derive(Debug)]
 pub struct Figure {
-    /// Its description.
     pub name: String,
-    /// The measurement.
     pub measured: Measurement,
-    /// Its target.
     pub target: Target,
 }
 

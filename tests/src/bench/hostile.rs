@@ -35,16 +35,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Longest time of one sample. Beyond that the tenant counts as starved.
 const SAMPLE_MAX: Duration = Duration::from_secs(60);
 
-/// The stack under attack.
 #[derive(Debug, Clone)]
 pub struct Victim {
-    /// The URL of its gateway.
     pub gateway_url: String,
-    /// The operator's key.
     pub operator_key: String,
     /// The services, whose memory is bounded.
     pub services: Vec<MeasuredProcess>,
-    /// Postgres, Redis and NATS.
     pub servers: Vec<MeasuredProcess>,
 }
 

@@ -34,24 +34,13 @@ const USAGE: &str = concat!(
 #[derive(Debug, Clone, Copy)]
 pub enum Plan {
     /// A text in chunks, each with the time at which it was sent.
-    Text {
-        /// Number of chunks.
-        chunks: usize,
-        /// Time between two chunks.
-        apart: Duration,
-    },
+    Text { chunks: usize, apart: Duration },
     /// A text of common words in random order.
-    Words {
-        /// Number of chunks.
-        chunks: usize,
-        /// Time between two chunks.
-        apart: Duration,
-    },
+    Words { chunks: usize, apart: Duration },
     /// Steps with one call each, and then a word.
     Tools {
         /// Number of steps of each session.
         steps: usize,
-        /// The call.
         call: Call,
     },
 }
@@ -114,10 +103,8 @@ impl SessionLog {
     }
 }
 
-/// The progress of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelProgress {
-    /// Number of requests.
     pub requests: usize,
     /// Number of chunks that were written.
     pub chunks: usize,
@@ -150,7 +137,6 @@ impl State {
 }
 
 impl Model {
-    /// Starts a model.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));

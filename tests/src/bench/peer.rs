@@ -20,7 +20,6 @@ const FAST: Duration = Duration::from_millis(10);
 /// Calls before the first one that counts: it starts the sandbox, and loads code.
 const WARM_UP: usize = 2;
 
-/// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Sessions of each kind, one after the other.

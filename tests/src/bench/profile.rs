@@ -70,7 +70,6 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Profile {
 struct Counter<'a> {
     testbed: &'a Testbed,
     model: &'a Model,
-    /// Sessions of each count.
     sessions: usize,
 }
 

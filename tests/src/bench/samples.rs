@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Latencies of one kind.
 #[derive(Debug, Default)]
 pub struct Samples(Vec<Duration>);
 
@@ -13,7 +12,6 @@ impl FromIterator<Duration> for Samples {
 }
 
 impl Samples {
-    /// Adds a sample.
     pub fn push(&mut self, sample: Duration) {
         self.0.push(sample);
     }

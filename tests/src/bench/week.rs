@@ -31,10 +31,8 @@ const WITH_COMMAND: usize = 10;
 /// Longest wait at midnight.
 const MIDNIGHT_MAX: Duration = Duration::from_secs(300);
 
-/// The number of sessions.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    /// Sessions of each day.
     pub sessions: usize,
 }
 
@@ -44,7 +42,6 @@ impl Sizes {
         Self { sessions: 10_000_usize.div_ceil(DAYS) }
     }
 
-    /// Shows that it works.
     pub fn smoke() -> Self {
         Self { sessions: 2 }
     }
@@ -68,7 +65,6 @@ struct Stored {
     redis_keys: f64,
 }
 
-/// Lives through the week.
 pub async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let testbed = Testbed::start(servers, Options { worker: KEEP, ..Options::default() }).await;
     let mut days = vec![];

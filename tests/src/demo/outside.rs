@@ -18,7 +18,6 @@ use testkit::{
 
 /// The host of the private server of git.
 pub(super) const GIT_HOST: &str = "git.example.com";
-/// Where its repositories begin.
 pub(super) const PREFIX: &str = "https://git.example.com/acme/";
 /// The name of the secret with the login.
 pub(super) const SECRET: &str = "GIT_LOGIN";

@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep};
 const LOG_WAIT: Duration = Duration::from_secs(30);
 const LOG_PAUSE: Duration = Duration::from_millis(500);
 
-/// A project to show.
 #[derive(Debug)]
 pub(super) struct Project {
     pub(super) name: &'static str,

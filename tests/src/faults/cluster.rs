@@ -21,9 +21,7 @@ use testkit::{
 };
 use tokio::sync::Mutex;
 
-/// Number of gateways.
 pub const GATEWAYS: usize = 2;
-/// Number of workers.
 pub const WORKERS: usize = 4;
 /// Number of loops of each worker: few, so that sessions must wait and tenants compete.
 pub const SLOTS: u32 = 4;
@@ -38,21 +36,15 @@ const POSTGRES_CONNECTIONS: u32 = 400;
 /// A server that services connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
-    /// The database.
     Postgres,
-    /// The ready queue.
     Redis,
-    /// Live events.
     Nats,
-    /// The sandbox service.
     Sandbox,
 }
 
-/// All servers.
 pub const SERVERS: [Server; 4] = [Server::Postgres, Server::Redis, Server::Nats, Server::Sandbox];
 
 impl Server {
-    /// Its name in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -73,7 +65,6 @@ pub enum Service {
 }
 
 impl Service {
-    /// All services.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..GATEWAYS).map(Self::Gateway).chain((0..WORKERS).map(Self::Worker))
     }
@@ -97,13 +88,9 @@ pub struct Cluster {
     pub nats_url: String,
     /// Prefix of its keys in Redis.
     pub namespace: String,
-    /// Postgres, Redis and NATS.
     pub servers: Mutex<local::stack::Stack>,
-    /// The gateways and workers.
     pub services: BTreeMap<Service, Mutex<Process>>,
-    /// The sandbox.
     pub sandbox: Mutex<Process>,
-    /// The links from services to servers.
     pub links: BTreeMap<(Service, Server), Proxy>,
     /// The links from clients to the gateways.
     pub fronts: Vec<Proxy>,
@@ -197,7 +184,6 @@ impl Cluster {
         })
     }
 
-    /// Creates a tenant.
     pub async fn tenant(&self, name: &str) -> Api {
         Api::new_tenant(&self.gateway_urls()[0], name).await
     }
@@ -237,7 +223,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Repairs every link.
     pub fn repair_links(&self) {
         for proxy in self.links.values().chain(&self.fronts) {
             proxy.disarm();

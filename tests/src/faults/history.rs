@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testkit::dump;
 
-/// Returns the current time.
 pub fn now_us() -> i64 {
     micros(SystemTime::now())
 }
@@ -28,21 +27,17 @@ pub const STALL: &str = "machine stall";
 pub struct History {
     /// The content of Postgres at the end.
     pub sessions: Vec<dump::Session>,
-    /// The prompts of clients.
     pub prompts: Vec<Prompt>,
-    /// The aborts of clients.
     pub aborts: Vec<Abort>,
     /// The answers of people.
     pub answers: Vec<Answer>,
     /// The sessions that kill their workers.
     pub poisons: Vec<Poison>,
-    /// What subscribers received.
     pub transcripts: Vec<Transcript>,
     /// The effects of tool calls in workspaces.
     pub effects: Vec<Effect>,
     /// The requests to the model.
     pub requests: Vec<Request>,
-    /// The injected faults.
     pub injections: Vec<Injection>,
     /// Wrong answers to clients, and processes that exited by themselves.
     pub surprises: Vec<Surprise>,
@@ -55,9 +50,7 @@ pub struct History {
 pub struct Prompt {
     /// The number of the tenant; tenant 0 is the heavy one.
     pub tenant: usize,
-    /// The session.
     pub session_id: String,
-    /// The idempotency key.
     pub key: String,
     /// Its name in the conversation.
     pub canary: String,
@@ -78,7 +71,6 @@ pub struct Prompt {
 pub struct Call {
     /// The word that it leaves in the workspace, once.
     pub canary: String,
-    /// The tool.
     pub tool: &'static str,
 }
 
@@ -98,9 +90,7 @@ pub struct Subtask {
 /// An answer to a request of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// The session.
     pub session_id: String,
-    /// The request.
     pub request_id: String,
     /// `once`, `reject`, or the chosen label.
     pub reply: &'static str,
@@ -113,7 +103,6 @@ pub struct Answer {
 /// A session that kills the workers that run it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Poison {
-    /// The session.
     pub session_id: String,
     /// The workers that it killed, in order.
     pub killed: Vec<String>,
@@ -122,11 +111,8 @@ pub struct Poison {
 /// An abort that was confirmed.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Abort {
-    /// The session.
     pub session_id: String,
-    /// When it was sent.
     pub sent_us: i64,
-    /// When the answer arrived.
     pub accepted_us: i64,
     /// Whether a turn was active.
     pub was_active: bool,
@@ -137,9 +123,7 @@ pub struct Abort {
 pub struct Transcript {
     /// The number of its tenant.
     pub tenant: usize,
-    /// The session.
     pub session_id: String,
-    /// Number of its connections.
     pub connections: u32,
     /// Stored events, in the order of their arrival.
     pub events: Vec<ReceivedEvent>,
@@ -150,17 +134,13 @@ pub struct Transcript {
 /// An event as a subscriber received it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ReceivedEvent {
-    /// When it arrived.
     pub at_us: i64,
-    /// Its position.
     pub seq: i64,
     /// The epoch of the loop that wrote it.
     pub epoch: i64,
-    /// Its id.
     pub id: String,
     /// The value of `type`.
     pub kind: String,
-    /// Its properties.
     pub properties: Value,
 }
 
@@ -171,11 +151,9 @@ pub struct ReceivedDelta {
     pub connection: u32,
     /// The newest event that the subscriber had received.
     pub after_seq: i64,
-    /// The part.
     pub part_id: String,
     /// Its position in the text of the part; bytes.
     pub offset: usize,
-    /// The text.
     pub text: String,
 }
 
@@ -195,24 +173,20 @@ pub struct Effect {
 /// A request to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Request {
-    /// When it arrived.
     pub at_us: i64,
     /// The session in its header.
     pub session_id: String,
     /// The canary of the newest prompt.
     pub prompt: String,
-    /// Every canary in it.
     pub canaries: Vec<String>,
 }
 
 /// A fault that was injected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Injection {
-    /// The kind of the fault.
     pub kind: &'static str,
     /// The targets: `worker-2`, `postgres`, `worker-1>redis`, …
     pub target: String,
-    /// When it began.
     pub began_us: i64,
     /// When the harness had repaired it: the process runs, the link passes bytes.
     pub ended_us: i64,
@@ -227,18 +201,15 @@ pub struct Injection {
 pub struct Exit {
     /// How long it took; `None` if it had to be killed.
     pub after_ms: Option<i64>,
-    /// Its exit code.
     pub code: Option<i32>,
 }
 
 /// A wrong behaviour that the harness itself noticed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Surprise {
-    /// When it happened.
     pub at_us: i64,
     /// The session or process that it concerns.
     pub subject: String,
-    /// What happened.
     pub description: String,
 }
 
@@ -261,7 +232,6 @@ impl History {
         self.poisons.iter().any(|poison| poison.session_id == id)
     }
 
-    /// Finds a session.
     pub fn session(&self, id: &str) -> Option<&dump::Session> {
         self.sessions.iter().find(|session| session.id == id)
     }

@@ -31,7 +31,6 @@ const FOCUS: u32 = 30;
 /// The result of the hunt for a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The mutant.
     pub mutant: Mutant,
     /// The promises that were broken in the last run.
     pub caught_by: BTreeSet<Invariant>,

@@ -21,7 +21,6 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// A poll that is this late shows that the machine stalled; microseconds.
 const STALL_US: i64 = 1_000_000;
@@ -49,7 +48,6 @@ struct Observations {
 }
 
 impl Watcher {
-    /// Starts watching.
     pub fn start(journal: Journal) -> Self {
         let observations = Arc::new(Mutex::<Observations>::default());
         let shared = Arc::clone(&observations);

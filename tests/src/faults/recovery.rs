@@ -10,9 +10,7 @@ use testkit::dump::Session;
 /// The run of one loop of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Its epoch.
     pub epoch: i64,
-    /// The worker's name.
     pub worker: String,
     /// When it first wrote; microseconds.
     pub began_us: i64,

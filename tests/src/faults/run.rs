@@ -42,7 +42,6 @@ const CLIENTS_END: Duration = Duration::from_secs(40);
 pub struct Plan {
     /// The seed of the prompts, the faults and their order.
     pub seed: u64,
-    /// When to stop injecting.
     pub limit: Limit,
     /// The kinds of faults and their weights.
     pub mix: Vec<(Kind, u32)>,
@@ -57,7 +56,6 @@ pub struct Plan {
 pub struct Outcome {
     /// The record of the observers.
     pub history: History,
-    /// The violations.
     pub violations: Vec<Violation>,
     /// The size of the run.
     pub counts: Counts,

@@ -10,20 +10,17 @@ use super::{
     worker::{Kind, Loop, LoopState, Plan, SlotId, Stage},
 };
 
-/// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// An action of a client reaches Postgres, and the answer reaches the client.
     Client(usize),
     /// A hint reaches the queue.
     Hint(Session),
-    /// A worker claims a session.
     Claim(Worker, Session),
     /// A loop performs its next step.
     Step(Worker, usize),
     /// A drained worker without sessions exits.
     Stop(Worker),
-    /// A worker is started.
     Start,
     /// A worker renews its leases.
     Renew(Worker),
@@ -33,7 +30,6 @@ pub enum Action {
     LapseInRedis(Worker),
     /// The sweeper queues a session whose hint was lost.
     Sweep(Session),
-    /// A timer expires.
     Wake(Session),
     /// The sessions that dead workers hold in the queue are queued again.
     Reap,
@@ -45,20 +41,16 @@ pub enum Action {
     GiveBack(Worker, Session),
     /// A worker releases a session that it holds in the queue but does not run.
     Tidy(Worker, Session),
-    /// A fault happens.
     Fault(Fault),
 }
 
-/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A worker crashes.
     Crash(Worker),
     /// The lease of a living worker expires in Postgres.
     PauseInPostgres(Worker),
     /// The lease of a living worker expires in Redis.
     PauseInRedis(Worker),
-    /// Redis loses all data.
     Flush,
     /// An action of a client is stored, but the answer is lost. The client repeats it.
     ClientAnswerLost(usize),
@@ -72,13 +64,11 @@ pub enum Fault {
     ClaimAnswerLost(Worker, Session),
     /// A release does not reach the queue.
     ReleaseLost(Worker, usize),
-    /// A hint is lost.
     HintLost(Session),
     /// A hint is delivered, and will be delivered again.
     HintRepeated(Session),
     /// The worker that refills the queue crashes.
     RefillLost,
-    /// A worker is drained.
     Drain(Worker),
     /// A loop yields its slot at a step boundary.
     Yield(Worker, usize),

@@ -25,7 +25,6 @@ pub enum Property {
     AnswerDeliveredOnce,
     /// When a session ends its aborted turn, all of its active children are aborted.
     AbortReachesChildren,
-    /// Only the poison is quarantined.
     OnlyPoisonQuarantined,
 }
 
@@ -40,7 +39,6 @@ struct Observation {
     answered_to: u64,
 }
 
-/// The observer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Observer {
     sessions: Vec<Observation>,
@@ -65,7 +63,6 @@ impl Observer {
         }
     }
 
-    /// Records a takeover.
     pub fn takeover(&mut self, session: Session, epoch: u64) {
         let session = &mut self.sessions[session];
         let is_new = epoch > session.taken_epoch;
@@ -73,13 +70,11 @@ impl Observer {
         self.demand(is_new, Property::EpochGivenOnce);
     }
 
-    /// Records a quarantine.
     pub fn quarantine(&mut self, session: Session, epoch: u64, is_poison: bool) {
         self.takeover(session, epoch);
         self.demand(is_poison, Property::OnlyPoisonQuarantined);
     }
 
-    /// Records a stored write.
     pub fn write(&mut self, fence: Fence) {
         let session = &mut self.sessions[fence.session];
         let number = (fence.epoch, fence.write_seq);

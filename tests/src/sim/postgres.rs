@@ -14,13 +14,10 @@ pub enum Phase {
     /// It has no work.
     #[default]
     Idle,
-    /// It needs a worker.
     Runnable,
-    /// A worker runs it.
     Running,
     /// It waits for an input or for its timer.
     Waiting,
-    /// It needs an operator.
     Quarantined,
 }
 
@@ -53,9 +50,7 @@ pub struct Turn {
 /// The control row of a session with its mailbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Run {
-    /// Whether the session exists.
     pub exists: bool,
-    /// Its parent.
     pub parent: Option<Session>,
     /// The number of the newest takeover.
     pub epoch: u64,
@@ -69,9 +64,7 @@ pub struct Run {
     pub input_ack: u64,
     /// The newest abort.
     pub cancel_seq: u64,
-    /// Its phase.
     pub phase: Phase,
-    /// The worker that runs it.
     pub owner: Option<Worker>,
     /// Takeovers since the last progress.
     pub attempts: u8,
@@ -79,7 +72,6 @@ pub struct Run {
     pub wakes: bool,
     /// The mailbox: input n is at n - 1.
     pub inputs: Vec<Input>,
-    /// Its turn.
     pub turn: Turn,
 }
 
@@ -101,7 +93,6 @@ impl Run {
 /// The fence of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// The session.
     pub session: Session,
     /// The number of the takeover.
     pub epoch: u64,
@@ -118,7 +109,6 @@ pub struct Write {
     pub ack: u64,
     /// Whether it resets the attempts.
     pub progress: bool,
-    /// The turn after it.
     pub turn: Turn,
 }
 
@@ -127,18 +117,14 @@ pub struct Write {
 pub enum Park {
     /// The turn is over. A child answers its parent.
     Idle,
-    /// A child must answer.
     Waiting,
-    /// A timer must end.
     BackOff,
 }
 
-/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WriteResult {
     /// It is now stored; its first event has this number.
     Now(u64),
-    /// It was stored earlier.
     Before,
     /// Not stored: the session has an input that the loop has not read.
     NewInput,
@@ -178,7 +164,6 @@ pub struct Attempts {
 /// The limits of a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakeLimits {
-    /// The limits of attempts.
     pub attempts: Attempts,
     /// Whether the worker already runs a suspect.
     pub has_suspect: bool,
@@ -187,7 +172,6 @@ pub struct TakeLimits {
 /// The result of accepting an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptResult {
-    /// It needs a worker.
     Wakes,
     /// It needs no further worker.
     Quietly,
@@ -195,7 +179,6 @@ pub enum AcceptResult {
     No,
 }
 
-/// The database.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Postgres {
     /// By session.
@@ -205,7 +188,6 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Accepts a prompt.
     pub fn accept_prompt(&mut self, rules: &Rules, session: Session, key: u8) -> AcceptResult {
         let run = &mut self.runs[session];
         if run.inputs.contains(&Input::Prompt(key)) {
@@ -289,7 +271,6 @@ impl Postgres {
         run.epoch == fence.epoch && (is_next || rules.is_broken(BrokenRule::NoWriteNumbers))
     }
 
-    /// Stores a write.
     pub fn append(&mut self, rules: &Rules, fence: Fence, write: &Write) -> WriteResult {
         if !self.admits(rules, fence) {
             return self.already_written(fence);

@@ -9,7 +9,6 @@ use super::{
 /// The hold of a worker on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// The worker.
     pub owner: Worker,
     /// Whether an input arrived meanwhile.
     pub dirty: bool,
@@ -20,7 +19,6 @@ pub struct Hold {
 pub enum ReleaseTo {
     /// Out of the queue, unless an input arrived meanwhile.
     Rest,
-    /// Back into the queue.
     Front,
 }
 
@@ -35,7 +33,6 @@ pub enum EnqueueResult {
     Empty,
 }
 
-/// The queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Queue {
     /// Whether the queue is complete: false between a flush and the refill.
@@ -62,7 +59,6 @@ impl Queue {
         }
     }
 
-    /// Loses all data.
     pub fn flush(&mut self) {
         self.complete = false;
         self.holds.fill(None);

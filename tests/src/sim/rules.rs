@@ -1,7 +1,6 @@
 //! The rules of the protocol, each of which can be broken on purpose: a check that finds no violation in a broken protocol
 //! proves nothing about the sound one.
 
-/// A rule that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BrokenRule {
     /// The store accepts writes of any epoch.
@@ -56,7 +55,6 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// All rules.
     pub const SOUND: Self = Self { broken: None, sweeps: true, reaps: true };
 
     /// Returns whether this rule is broken.

@@ -17,7 +17,6 @@ pub struct SandboxSession {
 /// The result of starting an exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StartResult {
-    /// The exec was started.
     Now,
     /// The exec was started earlier; the caller attaches to it.
     Before,
@@ -25,10 +24,8 @@ pub enum StartResult {
     Stale,
 }
 
-/// The sandbox service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Sandbox {
-    /// Its sessions.
     pub sessions: Vec<SandboxSession>,
 }
 

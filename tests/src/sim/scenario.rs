@@ -5,10 +5,8 @@ use super::{
     rules::Rules,
 };
 
-/// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAction {
-    /// It prompts this session.
     Prompt(Session),
     /// It aborts this session and all sessions below it.
     Abort(Session),
@@ -26,11 +24,9 @@ impl ClientAction {
 /// The number of times that each fault may still happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Faults {
-    /// A worker crashes.
     pub crashes: u8,
     /// The lease of a living worker expires.
     pub pauses: u8,
-    /// Redis loses all data.
     pub flushes: u8,
     /// Postgres commits, but the answer is lost.
     pub lost_commits: u8,
@@ -40,7 +36,6 @@ pub struct Faults {
     pub lost_hints: u8,
     /// A hint is delivered again.
     pub repeated_hints: u8,
-    /// A worker is drained.
     pub drains: u8,
     /// A loop yields its slot at a step boundary, or waits for its provider.
     pub yields: u8,
@@ -51,9 +46,7 @@ pub struct Faults {
 /// The initial state of a run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Its rules.
     pub rules: Rules,
-    /// Number of workers.
     pub workers: usize,
     /// Number of slots of each worker.
     pub slots: usize,

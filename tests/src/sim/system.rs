@@ -12,11 +12,8 @@ use super::{
 /// The state of the system at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct System {
-    /// The database.
     pub postgres: Postgres,
-    /// The queue.
     pub queue: Queue,
-    /// The sandbox service.
     pub sandbox: Sandbox,
     /// The workers, living and dead.
     pub workers: Vec<Process>,
@@ -32,7 +29,6 @@ pub struct System {
     pub(super) observer: Observer,
 }
 
-/// A set of sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Hints(u32);
 
@@ -58,7 +54,6 @@ pub(super) struct Refill {
 }
 
 impl System {
-    /// Returns the initial state.
     pub fn initial(scenario: &Scenario) -> Self {
         let count = scenario.children.len();
         let mut system = Self {
@@ -148,7 +143,6 @@ impl System {
         self.queue.complete = true;
     }
 
-    /// Starts a worker.
     pub(super) fn start(&mut self, scenario: &Scenario) {
         let loops = vec![Loop::Free; scenario.slots];
         self.workers.push(Process { alive: true, draining: false, loops });
@@ -156,7 +150,6 @@ impl System {
         self.queue.alive.push(true);
     }
 
-    /// Crashes a worker.
     pub(super) fn crash(&mut self, worker: Worker) {
         let process = &mut self.workers[worker];
         process.alive = false;

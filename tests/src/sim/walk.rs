@@ -22,13 +22,10 @@ const CALM_STEPS_MAX: usize = 2_000;
 /// A walk that violated a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The seed of the walk.
     pub seed: u64,
-    /// The violated property.
     pub property: Property,
     /// The session or slot that did not settle, if that is the violation.
     pub unsettled: Option<String>,
-    /// The actions of the walk.
     pub trace: Vec<Action>,
 }
 
@@ -37,7 +34,6 @@ pub struct Failure {
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates a generator.
     pub fn from_seed(seed: u64) -> Self {
         Self(seed)
     }

@@ -20,10 +20,8 @@ use domain::{
 };
 use std::collections::VecDeque;
 
-/// A worker process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// Whether it runs.
     pub alive: bool,
     /// Whether it was asked to stop.
     pub draining: bool,
@@ -31,10 +29,8 @@ pub struct Process {
     pub loops: Vec<Loop>,
 }
 
-/// A slot of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotId {
-    /// The worker.
     pub worker: Worker,
     /// The position of the slot.
     pub slot: usize,
@@ -57,7 +53,6 @@ pub enum Loop {
     Delivering(Session),
 }
 
-/// The state of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LoopState {
     /// The fence of its next write.
@@ -68,16 +63,13 @@ pub struct LoopState {
     pub seen: u64,
     /// Whether the session is a suspect.
     pub suspect: bool,
-    /// The next step.
     pub stage: Stage,
 }
 
 /// The next step of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Read the stored state.
     Read,
-    /// Store this write.
     Plan(Plan),
     /// Store this write, which the fence admitted when this was the newest event: [`BrokenRule::FenceByReading`].
     Admitted(Plan, u64),
@@ -85,16 +77,13 @@ pub enum Stage {
     Doubt(Plan),
     /// Start the exec of the open step in the sandbox. The loop knows this state of the turn.
     Effect(Turn),
-    /// Abort a child.
     AbortChild(Session),
 }
 
 /// A write that a loop plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// Its purpose.
     pub kind: Kind,
-    /// Its changes.
     pub write: Write,
 }
 
@@ -103,7 +92,6 @@ pub struct Plan {
 pub enum Kind {
     /// A step starts; the intent of its effect is stored.
     Begin,
-    /// A child is created.
     Dispatch(Session),
     /// Answers of children are recorded.
     Collect,
@@ -111,14 +99,12 @@ pub enum Kind {
     Finish,
     /// The turn ends by an abort.
     Close,
-    /// The loop ends.
     Park(Park),
     /// The session is handed over to another worker.
     HandOver,
 }
 
 impl Loop {
-    /// Returns its session.
     pub fn session(&self) -> Option<Session> {
         match self {
             Self::Free => None,

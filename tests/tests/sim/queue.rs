@@ -22,7 +22,6 @@ const CAP: usize = 3;
 const RUNS: u64 = 30;
 const CALLS: usize = 60;
 
-/// Both queues.
 struct Pair {
     bus: Bus,
     model: Queue,

@@ -61,7 +61,6 @@ const LATE: Timestamp = Timestamp(4_102_444_800_000);
 /// A loop that took a session; it may or may not still be the owner.
 struct Holder {
     fence: Fence,
-    /// Its newest write.
     newest: Option<NewestWrite>,
 }
 
@@ -77,11 +76,9 @@ struct NewestWrite {
 enum Kind {
     Append,
     Park(Park),
-    /// A child is created.
     Dispatch(usize),
 }
 
-/// Both databases.
 struct Pair {
     store: Store,
     sql: PgConnection,

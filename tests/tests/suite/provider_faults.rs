@@ -8,7 +8,6 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use testkit::model::ScriptedModel;
 
-/// Every wire protocol.
 const PROVIDERS: [&str; 4] = ["chat", "claude", "responses", "gemini"];
 
 /// Returns the model requests of a session.

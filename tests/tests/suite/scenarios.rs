@@ -56,7 +56,6 @@ enum Moment {
     Before(usize),
     /// After a request to a person, before the answer.
     Asked,
-    /// After the answer.
     Answered,
 }
 
@@ -113,7 +112,6 @@ async fn check(scenario: &Scenario) {
 /// The result of a conversation.
 struct Playback {
     lines: Vec<String>,
-    /// Number of its events.
     events: u64,
     /// The events that ended its steps.
     step_ends: Vec<u64>,

@@ -42,7 +42,6 @@ struct Imports {
     declared: Vec<Vec<String>>,
     /// The names that these declarations introduce.
     names: BTreeMap<String, Vec<String>>,
-    /// The paths in code.
     used: Vec<Vec<String>>,
 }
 

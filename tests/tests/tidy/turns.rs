@@ -9,7 +9,6 @@ use syn::{
 /// The calls of the sandbox service that read files of a session.
 const READS: [&str; 6] =
     ["diff_workspace", "glob_files", "grep_files", "read_file", "read_guidance", "read_lines"];
-/// What takes the turn.
 const TURN: &str = "file_read";
 /// The functions that take no turn, and why.
 const WITHOUT_TURN: [(&str, &str); 2] = [

@@ -118,7 +118,6 @@ struct BuildLog {
     builds: Vec<(String, i64)>,
     /// The one that is being shown.
     environment: Option<Environment>,
-    /// Its log so far.
     log: Vec<u8>,
     /// The beginning of a line in it, which is shown with its end.
     line: Vec<u8>,

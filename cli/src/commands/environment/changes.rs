@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, iter};
 
-/// A value that differs.
 #[derive(Debug, PartialEq)]
 pub(super) struct Change {
     /// Its keys, such as `network.allow`.

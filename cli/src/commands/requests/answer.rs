@@ -63,7 +63,6 @@ impl Scope {
     }
 }
 
-/// An open request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Open {
     Permission(Permission),
@@ -85,7 +84,6 @@ impl Open {
         }
     }
 
-    /// The request in words.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Permission(permission) => may_it(&permission.permission, &permission.patterns.join(" ")),
@@ -331,7 +329,6 @@ fn not_open(request: &Open) -> anyhow::Error {
     )
 }
 
-/// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     Permission {

@@ -19,7 +19,6 @@ use serde_json::{Value, json, value::RawValue};
 
 /// Characters of a text in the list of ids.
 const TEXT_CHARS: usize = 60;
-/// The role of prompts.
 const USER: &str = "user";
 
 /// `flotilla messages`.

@@ -185,7 +185,6 @@ async fn resize(client: &Client, pty_id: &str) {
 /// How a person came back from a terminal.
 #[derive(Debug, PartialEq, Eq)]
 enum PtyEnd {
-    /// The program ended.
     Exit(u32),
     /// The person left with Ctrl-] q, or closed the keyboard.
     Left,
@@ -283,12 +282,9 @@ impl Endings {
     }
 }
 
-/// What a person typed.
 #[derive(Debug, PartialEq, Eq)]
 struct Typed {
-    /// For the program.
     data: Vec<u8>,
-    /// Whether the person leaves.
     leaves: bool,
 }
 

@@ -147,7 +147,6 @@ pub(crate) async fn list(client: &Client, output: &Output, arguments: ListArgs) 
     Ok(Exit::Done)
 }
 
-/// How a list looks.
 #[derive(Clone, Copy)]
 struct Look {
     now_ms: i64,

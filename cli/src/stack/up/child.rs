@@ -19,7 +19,6 @@ const UP_READY_MS: u64 = 60_000;
 /// Poll interval while a service starts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A started service.
 pub(super) struct Child {
     spec: Spec,
     process: tokio::process::Child,

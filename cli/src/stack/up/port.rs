@@ -8,7 +8,6 @@ use std::{
     path::Path,
 };
 
-/// The file with the port.
 const FILE: &str = "gateway-port";
 
 /// The address to listen on: the wanted one; if it has any port, the last one of this data directory, unless somebody else has that port now.

@@ -79,7 +79,6 @@ struct OwnTokens<'a> {
 pub(super) struct Spec {
     /// "worker-1": unique in the stack.
     pub name: String,
-    /// The subcommand.
     pub role: &'static str,
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
@@ -92,7 +91,6 @@ pub(super) struct Spec {
     pub log: PathBuf,
 }
 
-/// The scripted model server.
 pub(super) fn model(paths: &StackPaths, script: Option<&Path>) -> Spec {
     let mut spec = spec(paths, "model-script", "model-script", "FLOTILLA_MODEL_SCRIPT_LISTEN");
     if let Some(script) = script {

@@ -9,7 +9,6 @@ use serde::{Deserialize, de::DeserializeOwned};
 /// The share of a tenant, its sessions, and the rate of their admission.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Outlook {
-    /// Running loops.
     pub running: u64,
     /// Loops that may run.
     pub running_max: u32,

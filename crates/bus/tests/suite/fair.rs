@@ -12,7 +12,6 @@ async fn claim_tenants(world: &World, count: usize) -> Vec<TenantId> {
     world.claim("w1", count).await.into_iter().map(|claimed| claimed.tenant).collect()
 }
 
-/// Counts each of the `tenants`.
 fn count<const N: usize>(tenants: &[TenantId], of: [TenantId; N]) -> [usize; N] {
     of.map(|tenant| tenants.iter().filter(|other| **other == tenant).count())
 }

@@ -19,7 +19,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 pub struct SandboxIds {
     /// The one that has the files of the sessions.
     pub known: String,
-    /// The one that answers.
     pub found: String,
 }
 

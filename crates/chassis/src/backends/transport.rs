@@ -13,14 +13,10 @@ pub struct TransportConfig {
     pub backends_plaintext: Option<Plaintext>,
 }
 
-/// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedServer {
-    /// Postgres.
     Postgres,
-    /// Redis.
     Redis,
-    /// NATS.
     Nats,
 }
 

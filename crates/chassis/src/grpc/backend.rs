@@ -6,9 +6,7 @@ use tonic::Status;
 /// A service that gateways and workers call with a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// The sandbox service.
     Sandbox,
-    /// The broker.
     Broker,
 }
 

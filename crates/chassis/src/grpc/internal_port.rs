@@ -18,7 +18,6 @@ use tonic::transport::{
 pub struct InternalPort {
     /// The beginning of the names of its variables, such as `FLOTILLA_SANDBOX`.
     pub service: &'static str,
-    /// Its address.
     pub listen: SocketAddr,
     /// PEM file with its certificate.
     pub tls_certificate: Option<PathBuf>,

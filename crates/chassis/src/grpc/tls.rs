@@ -54,7 +54,6 @@ impl ServerCheck {
 pub struct ServerCertificate {
     /// Its certificate, and those between it and the CA.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
 }
 

@@ -16,14 +16,11 @@ const ANY: &str = "any";
 pub enum Caller {
     /// Its token has no name, and is for every call.
     Any,
-    /// A gateway.
     Gateway,
-    /// A worker.
     Worker,
 }
 
 impl Caller {
-    /// The caller of a name of tokens.
     fn find(name: &str) -> Option<Self> {
         match name {
             "gateway" => Some(Self::Gateway),
@@ -37,10 +34,8 @@ impl Caller {
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(Vec<NamedToken>);
 
-/// One of them.
 #[derive(Debug, Clone)]
 pub struct NamedToken {
-    /// Who has it.
     pub caller: Caller,
     /// For metrics: the name, and which of its tokens.
     pub label: String,

@@ -8,7 +8,6 @@ use std::{fmt, str::FromStr};
 pub struct ProxyAddress {
     /// A name or an address, an IPv6 one in brackets.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 

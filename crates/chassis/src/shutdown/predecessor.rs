@@ -15,9 +15,6 @@ pub const PREDECESSOR_WAIT: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Locks a file or a directory that exists, until the returned file is dropped. Waits for a predecessor. `None`: another process held it all the time.
-///
-/// # Errors
-/// Those of the file system.
 pub async fn lock(path: &Path) -> io::Result<Option<File>> {
     acquire(PREDECESSOR_WAIT, || try_lock(path)).await
 }

@@ -17,7 +17,6 @@ pub(super) struct QuoteMatch {
 /// Places in a text, in order. They may overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Places {
-    /// Pieces of the text.
     Pieces(Vec<Range<usize>>),
     /// The first lines of blocks with as many lines as the quote.
     Blocks(Vec<usize>),

@@ -3,7 +3,6 @@
 
 use serde_json::{Map, Value};
 
-/// The tool's name.
 pub const NAME: &str = "batch";
 /// The arguments that clients show, and what separates those of several calls.
 const SHOWN: [(&str, &str); 5] =

@@ -30,9 +30,7 @@ pub struct Command {
     pub template: String,
     /// Its description, for people.
     pub description: Option<String>,
-    /// The agent that answers.
     pub agent: Option<String>,
-    /// The model that answers.
     pub model: Option<ModelRef>,
     /// The variant of that model.
     pub variant: Option<String>,
@@ -47,15 +45,12 @@ pub struct Command {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRequest {
-    /// The command.
     pub name: String,
     /// The arguments of the caller.
     pub arguments: String,
-    /// Its progress.
     pub progress: Progress,
 }
 
-/// The progress of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {

@@ -17,7 +17,6 @@ const KNOWN: [(&str, &[&str]); 5] = [
     ("application/pdf", &["pdf"]),
 ];
 
-/// All of them.
 pub const TYPES: [&str; 5] = [KNOWN[0].0, KNOWN[1].0, KNOWN[2].0, KNOWN[3].0, KNOWN[4].0];
 
 /// Returns the media type for the extension of a file name or path, in any letter case.

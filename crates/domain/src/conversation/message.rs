@@ -18,14 +18,12 @@ use std::collections::BTreeMap;
 #[serde(tag = "role", rename_all = "lowercase")]
 #[expect(clippy::large_enum_variant, reason = "a conversation has few of them in memory")]
 pub enum Message {
-    /// A prompt.
     User(User),
     /// One step of the agent: one model call and its tool calls.
     Assistant(Box<Assistant>),
 }
 
 impl Message {
-    /// Its id.
     pub fn id(&self) -> &MessageId {
         match self {
             Self::User(user) => &user.id,
@@ -60,7 +58,6 @@ pub struct ModelRef {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelChoice {
-    /// The model.
     #[serde(flatten)]
     pub model: ModelRef,
     /// One of [`VARIANTS`]; absent: the provider's default.
@@ -77,19 +74,13 @@ impl From<ModelRef> for ModelChoice {
 /// The reasoning efforts; `default` leaves the effort to the provider. A model that lacks one gets the nearest that it has.
 pub const VARIANTS: [&str; 8] = ["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Its id.
     pub id: MessageId,
-    /// The session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
-    /// When it was accepted.
     pub time: MessageTime,
-    /// The agent that answers.
     pub agent: String,
-    /// The model that answers.
     pub model: ModelChoice,
     /// An additional system instruction for this prompt only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +104,6 @@ pub struct User {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Format {
-    /// Text, as always.
     Text,
     /// An object of this schema.
     JsonSchema {
@@ -128,22 +118,17 @@ pub enum Format {
 /// The changes of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// File by file.
     pub diffs: Vec<FileDiff>,
 }
 
 /// The changes of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileDiff {
-    /// Its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The unified diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// Added lines.
     pub additions: u64,
-    /// Removed lines.
     pub deletions: u64,
     /// `added`, `deleted` or `modified`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,9 +138,7 @@ pub struct FileDiff {
 /// The answer of one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assistant {
-    /// Its id.
     pub id: MessageId,
-    /// The session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
     /// When it began, and when it was over.
@@ -168,25 +151,21 @@ pub struct Assistant {
     pub model: ModelChoice,
     /// The agent, under OpenCode's older name.
     pub mode: String,
-    /// The agent.
     pub agent: String,
     /// The directories of its tools.
     pub path: Path,
     /// Exact cost; dollars in JSON.
     #[serde(with = "dollars")]
     pub cost: UsdPicos,
-    /// Tokens of this step.
     pub tokens: Tokens,
     /// Why the model stopped; absent while the step runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<String>,
-    /// Why the step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
     /// Whether it is a summary that replaces the conversation before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<bool>,
-    /// The structured answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<Value>,
 }
@@ -201,9 +180,7 @@ impl Assistant {
 /// Milliseconds since 1970 of the beginning and the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageTime {
-    /// When it was created.
     pub created: Timestamp,
-    /// When it was over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Timestamp>,
 }
@@ -211,9 +188,7 @@ pub struct MessageTime {
 /// Directories as the agent sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
-    /// Current directory.
     pub cwd: String,
-    /// Root of the repository.
     pub root: String,
 }
 
@@ -243,7 +218,6 @@ pub struct ErrorData {
     /// Whether another attempt may help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_retryable: Option<bool>,
-    /// The provider.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// Number of retries for a structured answer.

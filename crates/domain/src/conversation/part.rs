@@ -22,24 +22,18 @@ use std::sync::Arc;
 pub struct Part {
     /// Its id; ascending inside a message.
     pub id: PartId,
-    /// The session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
-    /// The message.
     #[serde(rename = "messageID")]
     pub message_id: MessageId,
-    /// Its body.
     #[serde(flatten)]
     pub body: Body,
 }
 
-/// The body of a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Body {
-    /// Text.
     Text(Text),
-    /// The model's reasoning.
     Reasoning(Reasoning),
     /// A tool call with its state.
     Tool(Tool),
@@ -51,7 +45,6 @@ pub enum Body {
     Subtask(Subtask),
     /// A request to summarize the conversation so far.
     Compaction(Compaction),
-    /// Changed files.
     Patch(Patch),
     /// A snapshot of the files.
     Snapshot(Snapshot),
@@ -152,9 +145,7 @@ impl Body {
 /// Start and, when over, end; milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// When it began.
     pub start: Timestamp,
-    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<Timestamp>,
 }
@@ -162,7 +153,6 @@ pub struct Span {
 /// Text of a person or the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Text {
-    /// The text.
     pub text: String,
     /// Whether Flotilla wrote it, and not a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -170,7 +160,6 @@ pub struct Text {
     /// Whether it is hidden from the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored: Option<bool>,
-    /// When it was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
     /// Metadata for clients, and our own marks.
@@ -196,7 +185,6 @@ impl Text {
         self
     }
 
-    /// The value of a mark.
     pub fn mark(&self, mark: &str) -> Option<&Value> {
         self.metadata.as_ref()?.get(mark)
     }
@@ -208,9 +196,7 @@ pub const NO_REPLY: &str = "no_reply";
 /// When a finished call ran; milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
-    /// When it began.
     pub start: Timestamp,
-    /// When it ended.
     pub end: Timestamp,
     /// When the worker stopped sending its output to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,33 +204,27 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// From `start` to `end`.
     pub fn new(start: Timestamp, end: Timestamp) -> Self {
         Self { start, end, compacted: None }
     }
 }
 
-/// Reasoning of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasoning {
     /// The words; empty when redacted.
     pub text: String,
-    /// When it was streamed.
     pub time: Span,
     /// The provider's signature or opaque data, sent back only to the same provider and model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// A tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// The provider's id of the call.
     #[serde(rename = "callID")]
     pub call_id: String,
-    /// The tool's name.
     pub tool: String,
-    /// Its state.
     pub state: ToolState,
 }
 
@@ -261,7 +241,6 @@ pub enum ToolState {
     },
     /// It has begun. Its intent is stored, and its effect may already have happened.
     Running {
-        /// The arguments.
         input: Value,
         /// What it does, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -269,12 +248,9 @@ pub enum ToolState {
         /// Live metadata, such as the newest output.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Map<String, Value>>,
-        /// When it began.
         time: Span,
     },
-    /// It succeeded.
     Completed {
-        /// The arguments.
         input: Value,
         /// The answer for the model. Shared with the model requests that contain it: a long conversation has megabytes of answers.
         output: Arc<String>,
@@ -282,28 +258,23 @@ pub enum ToolState {
         title: String,
         /// Metadata for clients: exit code, diff, counts.
         metadata: Map<String, Value>,
-        /// When it ran.
         time: Ran,
         /// Files that the tool returned. These parts exist only here.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<Part>,
     },
-    /// It failed.
     Error {
-        /// The arguments.
         input: Value,
         /// The error for the model.
         error: String,
         /// Metadata for clients.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Map<String, Value>>,
-        /// When it ran.
         time: Span,
     },
 }
 
 impl ToolState {
-    /// The arguments.
     pub fn input(&self) -> &Value {
         match self {
             Self::Pending { input, .. }
@@ -336,7 +307,6 @@ impl ToolState {
     }
 }
 
-/// Changed files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
     /// The tree before the change.
@@ -348,7 +318,6 @@ pub struct Patch {
 /// A snapshot of the files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The tree.
     pub snapshot: String,
 }
 
@@ -371,22 +340,17 @@ pub struct StepFinish {
     /// Exact cost; dollars in JSON.
     #[serde(with = "dollars")]
     pub cost: UsdPicos,
-    /// Tokens of this step.
     pub tokens: Tokens,
 }
 
-/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Why it failed.
     pub error: Error,
-    /// When.
     pub time: RetryTime,
 }
 
-/// When an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryTime {
     /// Milliseconds since 1970.

@@ -11,9 +11,7 @@ use serde_json::{Map, Value, json};
 /// request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Id {
-    /// The id of a permission request.
     Permission(PermissionId),
-    /// The id of a question.
     Question(QuestionId),
 }
 
@@ -36,50 +34,39 @@ impl Id {
 /// A request, open or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Its id.
     pub id: Id,
-    /// The session that asks.
     pub session_id: SessionId,
-    /// The step that asks.
     pub message_id: MessageId,
-    /// The tool call's part.
     pub part_id: PartId,
     /// The provider's id of the call.
     pub call_id: String,
-    /// Its body.
     pub body: RequestBody,
     /// Its deadline, after which the request counts as refused; `None`: no deadline.
     pub expires_at: Option<Timestamp>,
 }
 
-/// The body of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RequestBody {
     /// A request for permission to run a tool call.
     Permission {
-        /// The tool.
         permission: String,
         /// The uses of the tool in this call.
         patterns: Vec<String>,
         /// The patterns that an answer "always" would allow.
         always: Vec<String>,
-        /// The call's arguments.
         metadata: Map<String, Value>,
     },
-    /// A list of questions.
     Question {
         /// The questions, in order.
         questions: Vec<Question>,
     },
 }
 
-/// One question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// The whole question.
     pub question: String,
-    /// A short title.
     #[serde(default)]
     pub header: String,
     /// The choices. A person may give another answer too.
@@ -90,25 +77,19 @@ pub struct Question {
     pub multiple: bool,
 }
 
-/// One choice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// A few words.
     pub label: String,
-    /// What it means.
     #[serde(default)]
     pub description: String,
 }
 
-/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
 pub enum Answer {
-    /// This call may run.
     Once,
     /// This call and those like it may run.
     Always {
-        /// The scope.
         #[serde(default)]
         scope: Scope,
     },
@@ -120,7 +101,6 @@ pub enum Answer {
     },
     /// The chosen labels or free texts, for each question in order.
     Labels {
-        /// The labels.
         labels: Vec<Vec<String>>,
     },
     /// The deadline passed without an answer.

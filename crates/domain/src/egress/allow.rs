@@ -52,13 +52,7 @@ pub enum HostRefusal<'a> {
 pub enum AllowListError {
     /// An entry is nothing known.
     #[error("{setting}: {entry:?} is not {}", expected())]
-    Entry {
-        /// The setting.
-        setting: String,
-        /// The entry.
-        entry: String,
-    },
-    /// Too many entries.
+    Entry { setting: String, entry: String },
     #[error("{0} has more than {EGRESS_ENTRIES_MAX} entries")]
     TooMany(String),
 }

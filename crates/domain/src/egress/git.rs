@@ -106,12 +106,10 @@ impl GitAddress {
         Self::parse(authority, path)
     }
 
-    /// Its host.
     pub fn host(&self) -> &HostName {
         &self.host
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }

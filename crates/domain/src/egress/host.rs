@@ -19,9 +19,7 @@ pub struct HostName(String);
 /// The address that an operator gives to a host: `git.acme.dev=10.1.2.3:443`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedHost {
-    /// The host.
     pub host: HostName,
-    /// Where it is.
     pub address: SocketAddr,
 }
 
@@ -49,7 +47,6 @@ impl HostName {
         }
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -22,7 +22,6 @@ pub enum SecretServersError {
     /// One is no beginning of URLs.
     #[error("a URL for which a secret is, such as https://github.com/acme/, cannot be one: {0}")]
     Url(#[from] GitAddressError),
-    /// There are too many.
     #[error("a secret is for at most {SECRET_URLS_MAX} URLs")]
     TooMany,
 }

@@ -29,7 +29,6 @@ impl PtyId {
         &self.session
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }

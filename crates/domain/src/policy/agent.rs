@@ -31,7 +31,6 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// Every agent.
     pub const ALL: [Self; 4] = [Self::Build, Self::Plan, Self::General, Self::Explore];
     /// The agents that a subtask may name.
     pub const SUBAGENTS: [Self; 2] = [Self::General, Self::Explore];
@@ -61,7 +60,6 @@ impl Agent {
         }
     }
 
-    /// Its permissions.
     pub fn rules(self) -> Rules {
         let own = match self {
             Self::Build => vec![],
@@ -96,7 +94,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Every mode.
     pub const ALL: [Self; 3] = [Self::Subagent, Self::Primary, Self::All];
 
     /// Its name in settings.

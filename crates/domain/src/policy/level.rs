@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// The operator of Flotilla.
     Platform,
-    /// The tenant.
     Tenant,
     /// An environment that a repository proposes and an admin has allowed.
     Environment,

@@ -26,9 +26,7 @@ pub fn is_known(name: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The call may run.
     Allow,
-    /// A person decides.
     Ask,
     /// The call must not run.
     Deny,
@@ -38,7 +36,6 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// The session that asked.
     #[default]
     Session,
     /// All sessions of its project.
@@ -61,7 +58,6 @@ pub enum OnAsk {
 }
 
 impl OnAsk {
-    /// The stored value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Park => "park",
@@ -88,7 +84,6 @@ pub struct Rule {
     pub permission: String,
     /// The subjects of the tool call, with the same wildcards: a command, a path, the name of an agent.
     pub pattern: String,
-    /// The verdict.
     pub action: Verdict,
     /// Whether it comes from an answer "always". Such a rule replaces a question, but cannot allow anything that another rule
     /// denies.

@@ -10,14 +10,12 @@ pub const QUOTA_WARNING_PERCENT: u64 = 80;
 pub enum Resource {
     /// Sessions, their subtasks included.
     Sessions,
-    /// Projects.
     Projects,
     /// Bytes of bundles and of the logs of sessions, as Postgres stores them.
     StoredBytes,
 }
 
 impl Resource {
-    /// All resources.
     pub const ALL: [Self; 3] = [Self::Sessions, Self::Projects, Self::StoredBytes];
 
     /// The name of the resource in metrics and messages.
@@ -41,7 +39,6 @@ pub struct Amounts<T> {
     pub stored_bytes: T,
 }
 
-/// What a tenant stores.
 pub type Usage = Amounts<u64>;
 /// What all tenants without a quota of their own may store.
 pub type PlatformQuota = Amounts<u64>;
@@ -69,7 +66,6 @@ impl<T: Copy> Amounts<T> {
 }
 
 impl TenantQuota {
-    /// The quota that counts.
     pub fn limits(self, platform: PlatformQuota) -> Amounts<u64> {
         Amounts {
             sessions: self.sessions.unwrap_or(platform.sessions),
@@ -82,11 +78,8 @@ impl TenantQuota {
 /// How much of a quota is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
-    /// The resource.
     pub resource: Resource,
-    /// What is used of it.
     pub used: u64,
-    /// The quota.
     pub limit: u64,
 }
 

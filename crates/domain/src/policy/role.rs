@@ -12,7 +12,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 3] = [Self::Admin, Self::Member, Self::Viewer];
 
     /// The name of the role.
@@ -24,7 +23,6 @@ impl Role {
         }
     }
 
-    /// The role with this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == name)
     }

@@ -31,7 +31,6 @@ pub const EDITING: [&str; 3] = ["apply_patch", "multiedit", "write"];
 /// The specification of a tool, for models and clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its name in calls.
     pub name: String,
     /// What it does and when to use it.
     pub description: String,

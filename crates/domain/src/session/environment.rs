@@ -20,9 +20,7 @@ pub struct SandboxOptions {
 }
 
 impl SandboxOptions {
-    /// None of them.
     pub const NONE: Self = Self { allow_ptrace: false, allow_user_namespaces: false };
-    /// All of them.
     pub const ALL: Self = Self { allow_ptrace: true, allow_user_namespaces: true };
 }
 

@@ -6,7 +6,6 @@ use super::{Origin, Source};
 /// The files that a workspace starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceFiles<'a> {
-    /// There are none.
     Nothing,
     /// Those of a repository or an upload, which a person chose.
     People(PeoplesFiles),

@@ -17,7 +17,6 @@ pub struct Image {
     pub env: Vec<String>,
 }
 
-/// A layer of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageLayer {
     /// The digest of its compressed bytes.

@@ -19,7 +19,6 @@ pub(super) struct Vendor {
     pub(super) url_variable: &'static str,
 }
 
-/// One vendor for each protocol.
 pub(super) fn vendor(protocol: Protocol) -> Vendor {
     match protocol {
         Protocol::Anthropic => Vendor {

@@ -5,7 +5,6 @@
 pub struct Problem {
     /// Key path, for example `provider[0].models[1].context`.
     pub path: String,
-    /// What is wrong.
     pub text: String,
 }
 

@@ -33,7 +33,6 @@ impl Providers {
         Ok(Self(providers))
     }
 
-    /// The provider and its model.
     pub fn find(&self, provider_id: &str, model_id: &str) -> Option<(&Provider, &Model)> {
         let provider = self.0.iter().find(|provider| provider.id == provider_id)?;
         let model = provider.models.iter().find(|model| model.id == model_id)?;

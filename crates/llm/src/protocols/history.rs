@@ -16,7 +16,6 @@ pub(crate) enum Entry<'a> {
     Results(Vec<Cow<'a, ToolResult>>),
 }
 
-/// The entries of `messages`.
 pub(crate) fn entries(messages: &[Message]) -> Vec<Entry<'_>> {
     let mut entries = Vec::new();
     for (at, message) in messages.iter().enumerate() {

@@ -36,7 +36,6 @@ pub(super) enum Phase {
     Running,
     /// The init sent SIGTERM or SIGHUP and kills it at this time.
     Terminating(Instant),
-    /// Killed at this time.
     Killed(Instant),
     /// Its exit was reported; one of its processes still lives or holds its pipe.
     Background,

@@ -15,7 +15,6 @@ use std::{
 
 /// How much earlier than the clock a kernel may date a change.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
-/// The directory of git.
 const GIT: &str = ".git";
 /// The tree of a setup, which keeps directories of git. An install keeps none.
 const ROOT: &str = "/";

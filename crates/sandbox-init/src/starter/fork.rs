@@ -41,7 +41,6 @@ pub(super) struct Plan {
 pub(super) struct Files<'a> {
     /// The directory in which it starts.
     pub(super) directory: BorrowedFd<'a>,
-    /// Its input.
     pub(super) input: BorrowedFd<'a>,
     /// Its output and error.
     pub(super) output: BorrowedFd<'a>,

@@ -27,7 +27,6 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
-/// What an environment has.
 const KEYS: [&str; 11] = [
     "allow_ptrace",
     "allow_user_namespaces",

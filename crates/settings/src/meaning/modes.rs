@@ -6,7 +6,6 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The key of agents.
 pub(crate) const AGENT: &str = "agent";
 /// The older key, and the key of an agent that says where it may be used.
 pub(crate) const MODE: &str = "mode";

@@ -10,9 +10,7 @@ use domain::limits::NAME_BYTES_MAX;
 /// A value that has no effect in Flotilla.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignored {
-    /// Its path.
     pub path: KeyPath,
-    /// Its position.
     pub origin: Origin,
 }
 
@@ -32,7 +30,6 @@ pub(crate) struct TextList<'a> {
     pub(crate) items: &'a str,
     /// How many of them it may have.
     pub(crate) most: usize,
-    /// What each of them is.
     pub(crate) expected: &'a str,
 }
 

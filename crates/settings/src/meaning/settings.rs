@@ -73,7 +73,6 @@ const IGNORED: [&str; 23] = [
 ];
 
 impl Reader {
-    /// Reads the root.
     pub(crate) fn settings(&mut self, root: &Node) -> Settings {
         let mut settings = Settings::default();
         let (mut lists, mut models) = (RuleLists::default(), Models::default());

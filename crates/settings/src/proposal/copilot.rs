@@ -67,7 +67,6 @@ fn secret(text: &str) -> Option<SecretName> {
     name.to_ascii_uppercase().parse().ok().filter(|name: &SecretName| name.as_str() != GITHUB_TOKEN)
 }
 
-/// A step that runs.
 struct Step<'a> {
     origin: &'a Origin,
     script: String,

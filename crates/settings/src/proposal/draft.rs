@@ -28,7 +28,6 @@ impl Draft {
         Self { environment: Node { origin, value: Content::Map(vec![]) }, unused: vec![] }
     }
 
-    /// Whether it describes nothing.
     pub(super) fn is_empty(&self) -> bool {
         matches!(&self.environment.value, Content::Map(entries) if entries.is_empty())
     }

@@ -56,7 +56,6 @@ impl Builder {
     }
 }
 
-/// An object under construction.
 #[derive(Default)]
 pub(crate) struct Object {
     keys: std::collections::HashSet<Arc<str>>,

@@ -51,9 +51,7 @@ pub struct ResealClaim(#[expect(dead_code, reason = "held until it is dropped")]
 /// A secret whose key the broker must seal again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OlderSecret {
-    /// What names it.
     pub address: SecretAddress,
-    /// Its version.
     pub version: u64,
     /// Its key, under an older key of the deployment.
     pub key: SealedKey,

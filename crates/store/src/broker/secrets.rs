@@ -26,7 +26,6 @@ pub struct SealedSecret {
 pub struct SecretVersion {
     /// The version for which the broker sealed the value.
     pub version: u64,
-    /// The value.
     pub sealed: SealedSecret,
     /// The beginnings of the URLs of the servers that may get it. Empty in a change: those of the earlier version.
     pub urls: Vec<String>,

@@ -18,7 +18,6 @@ const BUNDLE_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 pub struct BundlePass {
     /// Bundles that it looked at.
     pub seen: u64,
-    /// Bundles that it removed.
     pub removed: u64,
 }
 

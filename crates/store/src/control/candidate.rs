@@ -10,18 +10,14 @@ use sqlx::{Row as _, postgres::PgRow};
 /// A session of any tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionRef {
-    /// Its tenant.
     pub tenant: TenantId,
-    /// Its id.
     pub session: SessionId,
 }
 
 /// A session that a worker may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The session.
     pub target: SessionRef,
-    /// Its class.
     pub class: Class,
     /// Takeovers since the last progress.
     pub attempts: i16,

@@ -23,11 +23,8 @@ const OWNERS_MAX: i64 = 10;
 /// The sessions of one tenant and class, counted by phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueLine {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The tenant's name.
     pub name: String,
-    /// The class.
     pub class: Class,
     /// Sessions that wait for a worker.
     pub runnable: u64,
@@ -37,7 +34,6 @@ pub struct QueueLine {
     pub running: u64,
     /// Sessions that wait for something other than a worker.
     pub waiting: u64,
-    /// Quarantined sessions.
     pub quarantined: u64,
     /// Maximum concurrent loops of the tenant.
     pub running_max: u32,
@@ -48,13 +44,9 @@ pub struct QueueLine {
 /// A worker that has or had a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// Its incarnation.
     pub incarnation: Uuid,
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// When it started.
     pub started_at: Timestamp,
     /// Milliseconds until its lease ends by the database's clock; negative: it is dead.
     pub lease_ms: i64,
@@ -66,28 +58,21 @@ pub struct Worker {
     pub running: u64,
 }
 
-/// A control row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The session.
     pub session: SessionId,
-    /// What it is doing.
     pub phase: Phase,
-    /// Its class.
     pub class: Class,
     /// The name of its worker.
     pub owner: Option<String>,
     /// When that worker took it.
     pub owned_at: Option<Timestamp>,
-    /// When it became runnable.
     pub queued_at: Option<Timestamp>,
     /// The epoch: the number of the newest takeover.
     pub epoch: u64,
     /// Takeovers since the last progress.
     pub attempts: i16,
-    /// What it waits for.
     pub waiting_reason: Option<String>,
     /// Details of the wait, in one sentence.
     pub waiting_detail: Option<String>,
@@ -98,9 +83,7 @@ pub struct Control {
 /// A tenant that has a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The tenant's name.
     pub name: String,
 }
 
@@ -113,20 +96,17 @@ pub struct Survey {
     pub running: f64,
     /// Sessions that wait for something other than a worker.
     pub waiting: f64,
-    /// Quarantined sessions.
     pub quarantined: f64,
     /// Sessions whose worker is dead.
     pub orphaned: f64,
     /// Workers with a valid lease.
     pub workers: f64,
-    /// Their slots.
     pub slots: f64,
 }
 
 /// The queue of one class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassSurvey {
-    /// The class.
     pub class: Class,
     /// Sessions that wait for a worker.
     pub runnable: f64,

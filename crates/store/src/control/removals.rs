@@ -18,9 +18,7 @@ const RETRY_PAUSE_MAX_MS: u64 = 10 * 60 * 1_000;
 /// Files that the sandbox must remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The deleted session.
     pub session: SessionId,
     /// The epoch of the removal: above those of all loops of the session.
     pub epoch: u64,

@@ -21,9 +21,7 @@ const LEDGER_KEPT_DAYS: f64 = 400.0;
 /// A project of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectRef {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The project.
     pub project: ProjectId,
 }
 

@@ -30,12 +30,9 @@ pub struct TenantPatch {
     pub quota: TenantQuota,
 }
 
-/// The owner of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyOwner {
-    /// The tenant.
     pub tenant: Tenant,
-    /// The name of the key.
     pub name: String,
     /// Its public first part.
     pub prefix: String,

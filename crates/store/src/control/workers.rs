@@ -12,12 +12,9 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// A heartbeat of a worker.
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
-    /// Its incarnation.
     pub incarnation: Uuid,
-    /// Its name.
     pub name: String,
     /// Maximum concurrent loops.
     pub slots: u32,
@@ -32,18 +29,15 @@ pub struct Heartbeat {
 pub struct Capabilities {
     /// The models that it can call.
     pub models: Vec<Facts>,
-    /// The tools that it has.
     pub tools: Vec<tool::Spec>,
 }
 
 /// A session that a worker owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedSession {
-    /// The session.
     pub target: SessionRef,
     /// The epoch: the number of the takeover.
     pub epoch: u64,
-    /// Its class.
     pub class: Class,
 }
 
@@ -63,7 +57,6 @@ pub struct HeartbeatReply {
 pub struct Capacity {
     /// Workers that have a valid lease and accept sessions.
     pub workers: u64,
-    /// Their slots.
     pub slots: u64,
     /// Running loops of all tenants.
     pub running: u64,

@@ -15,9 +15,7 @@ use domain::{
 /// One change; each produces exactly one event.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The id of its event.
     pub id: EventId,
-    /// The change itself.
     pub body: ChangeBody,
 }
 
@@ -34,7 +32,6 @@ impl Change {
     }
 }
 
-/// The body of a change.
 #[derive(Debug, Clone)]
 pub enum ChangeBody {
     /// A fact, projected into the table for its kind.
@@ -59,7 +56,6 @@ pub enum ChangeBody {
 /// What a session is charged with.
 #[derive(Debug, Clone, Default)]
 pub struct Charge {
-    /// The costs.
     pub entries: Vec<Entry>,
     /// The session as the caller knows it. If nothing has changed it since, the write needs no transaction, because the sums that its event shows are known.
     pub known: Option<KnownSession>,
@@ -77,7 +73,6 @@ pub(crate) struct Sums {
 pub struct KnownSession {
     /// Position of the newest event that it includes. Every change that clients see comes with an event.
     pub event_seq: u64,
-    /// The session.
     pub info: Box<Info>,
 }
 
@@ -99,9 +94,7 @@ impl Charge {
 /// A message that needs no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
-    /// The message.
     pub message: Box<User>,
-    /// Its text.
     pub text: Box<Part>,
 }
 

@@ -14,7 +14,6 @@ use sqlx::{AssertSqlSafe, Row as _};
 /// A piece of the text of an open part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// The part.
     pub part_id: PartId,
     /// Its offset in the part's UTF-8 text.
     pub offset_bytes: u64,

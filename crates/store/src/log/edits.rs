@@ -23,7 +23,6 @@ use sqlx::{Row as _, types::Json};
 pub enum Edit {
     /// Removes a message with its parts.
     RemoveMessage(MessageId),
-    /// Removes a part of a message.
     RemovePart(MessageId, PartId),
     /// Replaces the text of a text part.
     Text(MessageId, PartId, String),

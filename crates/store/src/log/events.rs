@@ -40,7 +40,6 @@ pub struct Head {
 /// Consecutive events of a log, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventPage {
-    /// The events.
     pub events: Vec<StoredEvent>,
     /// The event after them, if it alone is larger than a page: [`Store::find_event`] reads it.
     pub large: Option<LargeEvent>,
@@ -51,7 +50,6 @@ pub struct EventPage {
 /// An event that is not part of a page, because it is larger than one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargeEvent {
-    /// Its position.
     pub seq: u64,
     /// Bytes of its properties.
     pub bytes: usize,

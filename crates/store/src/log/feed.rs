@@ -26,9 +26,7 @@ pub type Horizon = u64;
 /// A session with new events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedEntry {
-    /// The session.
     pub session: SessionId,
-    /// Its project.
     pub project: ProjectId,
     /// The name by which clients know where it works: the directory of its worktree, or else the name of its project.
     pub directory: String,
@@ -152,7 +150,6 @@ pub struct Window {
 /// A session that clients probably show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecentSession {
-    /// The session.
     pub session: SessionId,
     /// Busy: it runs, waits for a worker, or waits for something else.
     pub status: Status,

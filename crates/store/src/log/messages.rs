@@ -20,7 +20,6 @@ use std::ops::Range;
 /// Consecutive messages of a session, oldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessagePage {
-    /// The messages with their parts.
     pub entries: Vec<MessageWithParts>,
     /// Bytes of their parts as JSON.
     pub bytes: usize,
@@ -30,7 +29,6 @@ pub struct MessagePage {
 
 /// The range of a conversation to read as one page.
 pub(crate) struct Slice {
-    /// Positions of messages.
     pub(crate) seqs: Range<i64>,
     /// Which messages to read if there are more than one page can hold.
     pub(crate) side: Side,
@@ -44,7 +42,6 @@ pub(crate) enum Side {
     Newest,
 }
 
-/// The parts to read.
 enum PartsFilter {
     /// Those of the whole session: to look up thousands of messages one by one costs more than to read the parts of all.
     All,

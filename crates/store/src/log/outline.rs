@@ -14,12 +14,10 @@ use domain::{
 use sqlx::{AssertSqlSafe, Row as _, types::Json};
 use std::collections::HashMap;
 
-/// A message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageOutline {
     /// Its position in the session.
     pub seq: u64,
-    /// Its id.
     pub id: MessageId,
     /// Whether a user sent it.
     pub is_prompt: bool,
@@ -27,10 +25,8 @@ pub struct MessageOutline {
     pub parts: Vec<PartOutline>,
 }
 
-/// A part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartOutline {
-    /// Its id.
     pub id: PartId,
     /// Whether it is a text or a tool call.
     pub is_text_or_tool: bool,

@@ -20,7 +20,6 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 pub struct MessageWithParts {
     /// Its position in the session.
     pub seq: u64,
-    /// The message.
     pub message: Message,
     /// Its parts with their positions.
     pub parts: Vec<(u64, Part)>,
@@ -93,7 +92,6 @@ fn batches<'r>(
     })
 }
 
-/// Bytes of the JSON of a part.
 fn json_bytes(row: &PgRow) -> usize {
     row.try_get_raw("data").ok().and_then(|data| data.as_bytes().ok()).map_or(0, <[u8]>::len)
 }

@@ -69,9 +69,7 @@ pub(crate) struct Projection {
     session: Option<Box<Info>>,
 }
 
-/// What a projection wrote.
 pub(crate) struct ProjectionResult {
-    /// The events, for publishing.
     pub(crate) events: Vec<StoredEvent>,
     /// The session, if an event contains all of it.
     pub(crate) session: Option<Box<Info>>,

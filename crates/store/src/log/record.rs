@@ -25,7 +25,6 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 pub struct Fence {
     /// The tenant of the session.
     pub tenant: TenantId,
-    /// The session.
     pub session: SessionId,
     /// The number of the takeover that gave the right.
     pub epoch: u64,

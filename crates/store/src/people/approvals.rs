@@ -30,9 +30,7 @@ pub struct Approval {
     pub project: Option<ProjectId>,
     /// The permission that the tool asks for.
     pub permission: String,
-    /// The allowed uses.
     pub pattern: String,
-    /// The person who answered.
     pub by: String,
     /// The time of the answer.
     pub at: Timestamp,
@@ -110,7 +108,6 @@ fn from_row(row: &PgRow) -> Result<Approval, Error> {
 pub(crate) struct NewApproval<'a> {
     pub(crate) session: &'a SessionId,
     pub(crate) request: &'a Id,
-    /// The person who answered.
     pub(crate) by: &'a str,
     pub(crate) scope: Scope,
     pub(crate) permission: &'a str,

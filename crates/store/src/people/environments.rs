@@ -35,7 +35,6 @@ pub struct ProposedEnvironment {
 /// The decision of an admin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentDecision {
-    /// Whether sessions use it.
     pub is_allowed: bool,
     /// The name of the admin's key.
     pub by: String,
@@ -46,7 +45,6 @@ pub struct EnvironmentDecision {
 /// The files whose environment is wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvironmentQuery<'a> {
-    /// Their project.
     pub project: &'a ProjectId,
     /// The session that owns them.
     pub session: &'a SessionId,
@@ -60,11 +58,9 @@ pub struct EnvironmentQuery<'a> {
 /// An environment that a session of a project found in its repository.
 #[derive(Debug, Clone, Copy)]
 pub struct NewProposal<'a> {
-    /// The project.
     pub project: &'a ProjectId,
     /// The session that owns the files.
     pub session: &'a SessionId,
-    /// The file.
     pub file: &'a str,
     /// `{"environment":{…}}`.
     pub document: &'a str,
@@ -77,11 +73,8 @@ pub struct NewProposal<'a> {
 /// A decision of an admin about an environment that a repository proposed to a project.
 #[derive(Debug, Clone, Copy)]
 pub struct NewDecision<'a> {
-    /// The project.
     pub project: &'a ProjectId,
-    /// The digest of the environment.
     pub digest: &'a str,
-    /// Whether sessions use it.
     pub is_allowed: bool,
     /// The name of the admin's key.
     pub by: &'a str,

@@ -27,7 +27,6 @@ const PUSH_EVENTS_READ_MAX: u64 = 1_000;
 /// A push that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionPush {
-    /// What it brought.
     pub receipt: PushReceipt,
     /// The name of the person's key.
     pub by: String,

@@ -29,11 +29,8 @@ use sqlx::{
 /// A request with its answer, if it has one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestRecord {
-    /// The request.
     pub request: Request,
-    /// When it was created.
     pub asked_at: Timestamp,
-    /// Its answer.
     pub answer: Option<Answer>,
     /// Whether its deadline has passed by the clock of Postgres. The same clock wakes the session.
     pub is_over: bool,
@@ -44,7 +41,6 @@ pub struct RequestRecord {
 pub enum RequestScope<'a> {
     /// All sessions of the tenant.
     Tenant,
-    /// One session.
     Session(&'a SessionId),
     /// One session and all sessions below it.
     Tree(&'a SessionId),
@@ -52,10 +48,8 @@ pub enum RequestScope<'a> {
     Area(&'a SessionArea),
 }
 
-/// An answer to a request.
 #[derive(Debug, Clone, Copy)]
 pub struct NewAnswer<'a> {
-    /// The answer.
     pub answer: &'a Answer,
     /// The name of the person, or what answers in place of a person.
     pub by: &'a str,
@@ -72,7 +66,6 @@ pub enum AnswerOutcome {
         session: SessionId,
         /// Its class. A worker needs it to find the session in the queue.
         class: Class,
-        /// The event, for publishing.
         events: Vec<StoredEvent>,
         /// Whether the gateway must enqueue the session.
         runnable: bool,
@@ -83,7 +76,6 @@ pub enum AnswerOutcome {
         by: String,
         /// The time of that answer.
         at: Timestamp,
-        /// The answer that counts.
         answer: Answer,
     },
 }

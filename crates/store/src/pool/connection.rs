@@ -17,7 +17,6 @@ const AGE_MAX: Duration = Duration::from_secs(30 * 60);
 /// A connection that was used so short a time ago counts as open. A statement on it that finds it closed fails.
 const RECENT: Duration = Duration::from_millis(500);
 
-/// Connects.
 #[derive(Debug)]
 pub(super) struct Connector {
     options: PgConnectOptions,

@@ -66,9 +66,6 @@ impl Statements {
     }
 
     /// Runs the only statement, and returns its rows.
-    ///
-    /// # Errors
-    /// Those of Postgres.
     pub(crate) async fn fetch_all(mut self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         let rows = statement.fetch_all(&mut *self).await?;
         self.end();
@@ -76,9 +73,6 @@ impl Statements {
     }
 
     /// Runs the only statement, and returns its first row if it has any.
-    ///
-    /// # Errors
-    /// Those of Postgres.
     pub(crate) async fn fetch_optional(
         mut self,
         statement: Statement<'_>,
@@ -97,9 +91,6 @@ impl Statements {
     }
 
     /// Runs the only statement, and returns the number of rows that it changed. If an error is that of the connection, it is unknown whether it changed them.
-    ///
-    /// # Errors
-    /// Those of Postgres.
     pub(crate) async fn run(mut self, statement: Statement<'_>) -> Result<u64, sqlx::Error> {
         let result = statement.execute(&mut *self).await?;
         self.end();
@@ -120,7 +111,6 @@ impl Loan {
         self
     }
 
-    /// Makes the connection ready.
     pub(super) async fn prepare(&mut self, purpose: Purpose) -> Result<(), sqlx::Error> {
         let Some(LentConnection { connection, .. }) = &mut self.held else { return Ok(()) };
         let tenant = match purpose {

@@ -36,7 +36,6 @@ pub(crate) struct ControlRow {
 /// The state of a revert: the column `session_run.revert_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RevertState {
-    /// Nothing is reverted.
     None,
     /// A revert began and has not ended: the files may be half reverted.
     Unfinished,

@@ -35,9 +35,7 @@ impl Purpose {
 /// How a model call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// The answer is complete.
     Finished,
-    /// The provider failed.
     Failed,
     /// The worker closed the call before the answer was complete.
     Aborted,
@@ -61,7 +59,6 @@ pub struct Entry {
     pub id: String,
     /// The purpose of the call.
     pub purpose: Purpose,
-    /// How it ended.
     pub outcome: CallOutcome,
     /// The model that was called.
     pub model: ModelRef,

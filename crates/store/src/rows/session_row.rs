@@ -47,11 +47,9 @@ pub struct Session {
     pub on_ask: OnAsk,
     /// Whether a person chose its agent and its model.
     pub chosen: ExplicitChoices,
-    /// Its class.
     pub class: Class,
     /// The branch of its files when a worker last checked.
     pub branch: Option<String>,
-    /// What it is doing.
     pub phase: Phase,
     /// What it waits for, while it waits: see `domain::wait::Reason`.
     pub waiting_reason: Option<String>,
@@ -59,7 +57,6 @@ pub struct Session {
     pub waiting_detail: Option<String>,
     /// When the wait ends at the latest.
     pub wake_at: Option<Timestamp>,
-    /// When it became runnable.
     pub queued_at: Option<Timestamp>,
     /// Its children, while it waits for them; otherwise zeros.
     pub children: ChildCounts,
@@ -91,7 +88,6 @@ pub(crate) const SETTINGS_JOIN: &str =
 /// A session with what its settings are read from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionWithSettings {
-    /// The session.
     pub session: Session,
     /// The settings of its tenant, then those of its project; either may be missing.
     pub settings: Vec<StoredSettings>,
@@ -116,18 +112,15 @@ impl SessionWithSettings {
 pub struct ChildCounts {
     /// Those that are idle again.
     pub finished: u64,
-    /// All of them.
     pub all: u64,
 }
 
 /// The tool call of a parent that a child answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentCall {
-    /// The parent.
     pub session: SessionId,
     /// The step of the call.
     pub message_id: MessageId,
-    /// The part of the call.
     pub part_id: PartId,
 }
 

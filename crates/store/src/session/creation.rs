@@ -16,20 +16,14 @@ use domain::{
 };
 use sqlx::{PgConnection, Row as _, types::Json};
 
-/// A new session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSession {
-    /// Its id.
     pub id: SessionId,
-    /// Its project.
     pub project_id: ProjectId,
     /// The worktree of the project in which it begins.
     pub worktree_id: Option<WorktreeId>,
-    /// Its title.
     pub title: String,
-    /// Its agent.
     pub agent: String,
-    /// Its model.
     pub model: ModelRef,
     /// The variant (reasoning effort) of prompts that choose none; `None`: the provider's default.
     pub variant: Option<String>,

@@ -46,21 +46,16 @@ pub struct Deletion {
 /// The record that remains of a deleted session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The session.
     pub session: SessionId,
-    /// Its project.
     pub project: ProjectId,
     /// The name by which clients knew where it worked: the directory of its worktree, or else the name of its project.
     pub directory: String,
-    /// Its parent.
     pub parent: Option<SessionId>,
     /// The epoch: the number of its last takeover.
     pub epoch: u64,
     /// Position of its last event.
     pub event_seq: u64,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was deleted.
     pub deleted_at: Timestamp,
 }
 

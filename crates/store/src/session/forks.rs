@@ -26,12 +26,10 @@ const FORK_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Messages that are copied at once.
 const MESSAGES_AT_ONCE: i64 = 200;
 
-/// A new fork.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFork<'a> {
     /// The origin: the session whose history it copies.
     pub origin: &'a SessionId,
-    /// The new session.
     pub session: &'a NewSession,
     /// The id of its first event.
     pub event_id: &'a EventId,
@@ -42,10 +40,8 @@ pub struct NewFork<'a> {
 /// Returns the changes that create these messages of the origin in the fork. The messages come in order, each once.
 pub type Copy<'a> = dyn FnMut(&[MessageWithParts]) -> Vec<Change> + Send + 'a;
 
-/// A created fork.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fork {
-    /// The new session.
     pub session: Session,
     /// Its first event, for publishing; `None` if the key was used before.
     pub created: Option<StoredEvent>,

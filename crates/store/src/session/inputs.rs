@@ -27,12 +27,9 @@ use domain::{
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use std::{collections::BTreeMap, slice};
 
-/// A prompt to accept.
 #[derive(Debug, Clone)]
 pub struct Prompt {
-    /// The id of its message.
     pub id: MessageId,
-    /// The session.
     pub session_id: SessionId,
     /// The agent that answers; `None`: that of the session.
     pub agent: Option<String>,
@@ -46,7 +43,6 @@ pub struct Prompt {
     pub tools: Option<BTreeMap<String, bool>>,
     /// The required format of the answer.
     pub format: Option<Format>,
-    /// Its parts.
     pub parts: Vec<Part>,
     /// The name of the prompt: a repeated name with the same body is the same prompt.
     pub dedupe: String,
@@ -107,7 +103,6 @@ pub struct PromptReceipt {
     pub inputs_ahead: u32,
     /// Whether the gateway must enqueue the session, because no loop owns it.
     pub runnable: bool,
-    /// The class of the session.
     pub class: Class,
     /// Position of the session in the queue of its tenant, from 1, if the prompt asks for it; 0 if the session does not wait, and for a repeated
     /// prompt.
@@ -389,7 +384,6 @@ async fn touch(tx: &mut Tx, tenant: TenantId, prompt: &Prompt) -> Result<Recipie
     Recipient::from_row(&row)
 }
 
-/// A prompt to store.
 pub(crate) struct PromptEntry<'a> {
     pub(crate) prompt: &'a Prompt,
     pub(crate) answerer: Answerer,

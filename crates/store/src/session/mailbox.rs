@@ -69,7 +69,6 @@ struct UnknownKind(String);
 pub struct MailboxInput {
     /// Its position in the mailbox.
     pub seq: u64,
-    /// Its kind.
     pub kind: Kind,
     /// Its name. Of several inputs with the same name only the first is stored.
     pub dedupe: String,
@@ -140,7 +139,6 @@ pub(crate) fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {
     })
 }
 
-/// A new input.
 pub(crate) struct NewInput<'a> {
     pub(crate) kind: Kind,
     /// Its name. A second input with this name is not stored.

@@ -25,21 +25,15 @@ use domain::{
 };
 use sqlx::AssertSqlSafe;
 
-/// How a loop ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Park {
-    /// The turn is over.
     Idle {
-        /// How the turn ended.
         outcome: Outcome,
-        /// Why it failed.
         error: Option<String>,
         /// The answer of a child, and the parent that gets it.
         answer: Option<(SessionId, ChildAnswer)>,
     },
-    /// The turn waits.
     Waiting {
-        /// What it waits for.
         wait: Wait,
         /// The parent to notify: from now on it waits for the same reason.
         notify: Option<SessionId>,
@@ -56,10 +50,8 @@ impl Park {
     }
 }
 
-/// The result of parking.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParkOutcome {
-    /// The session is free.
     Parked(WriteReceipt),
     /// An input arrived that the loop has not seen: nothing is written.
     NewInput,
@@ -147,7 +139,6 @@ impl Store {
 /// What the statement that frees a session needs besides the fence.
 struct Release<'a> {
     park: &'a Park,
-    /// New events.
     events: u64,
     seen_input: u64,
     charge: Option<&'a KnownCharge>,

@@ -28,7 +28,6 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 /// The result of quarantining a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
-    /// Its events, for publishing.
     pub events: Vec<StoredEvent>,
     /// The new epoch, for the sandbox.
     pub epoch: u64,

@@ -30,9 +30,7 @@ use uuid::Uuid;
 /// The right to change the files of a session. Nothing in its tree can begin meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The tenant of the session.
     pub tenant: TenantId,
-    /// The session.
     pub session: SessionId,
     /// Its root session: the hold covers the whole tree.
     pub root: SessionId,

@@ -38,7 +38,6 @@ impl TakeOver {
 /// A session that a worker has taken over.
 #[derive(Debug)]
 pub struct TakenSession {
-    /// The ownership.
     pub take_over: TakeOver,
     /// The session as it was taken, or `Unreadable` for data of a newer version. If a client changed it just then, it may be that of before, with the position
     /// of before.
@@ -55,10 +54,7 @@ pub enum TakeResult {
     /// The session is a suspect, and this worker already runs one.
     Suspect,
     /// The session failed too often: the worker must quarantine it.
-    Exhausted {
-        /// The number of failures.
-        attempts: i16,
-    },
+    Exhausted { attempts: i16 },
 }
 
 /// Whether a worker takes a suspect.

@@ -21,12 +21,10 @@ use domain::{
 use serde_json::{Value, json};
 use sqlx::{Row as _, types::Json};
 
-/// The sessions to list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Only sessions of this project or worktree.
     pub area: Option<SessionArea>,
-    /// Archived sessions too.
     pub archived: bool,
     /// Only sessions that wait: for a worker, for a person, or for an operator.
     pub waiting: bool,
@@ -48,7 +46,6 @@ impl From<SessionArea> for Filter {
 /// A change of a session's row. A field that is `None` stays as it is.
 #[derive(Debug, Clone, Default)]
 pub struct Patch {
-    /// The new title.
     pub title: Option<String>,
     /// Whether lists omit the session from now on.
     pub archived: Option<bool>,

@@ -14,9 +14,7 @@ use sqlx::{Row as _, postgres::PgRow};
 /// One entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressEntry {
-    /// The cursor after it.
     pub cursor: String,
-    /// What was reached.
     pub access: EgressAccess,
 }
 

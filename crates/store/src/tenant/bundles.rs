@@ -37,7 +37,6 @@ pub struct UploadContent<'a> {
 /// Where the sessions of a bundle begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleHead {
-    /// The commit.
     pub commit: String,
     /// The branch, without `refs/heads/`.
     pub branch: String,
@@ -50,7 +49,6 @@ pub struct BundleHead {
 pub struct BundleStart {
     /// Its first bytes.
     pub bytes: Vec<u8>,
-    /// When it was uploaded.
     pub created_at: Timestamp,
 }
 

@@ -18,11 +18,8 @@ pub struct Key {
     pub prefix: String,
     /// Its name, for people.
     pub name: String,
-    /// What it may do.
     pub role: Role,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 

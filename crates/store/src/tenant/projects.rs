@@ -25,7 +25,6 @@ const HAS_FILES: &str = "source ->> 'from' <> 'empty'";
 /// What is around a directory that is itself unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
-    /// The directories above it.
     pub above: Vec<String>,
     /// The name of a project or a worktree that clients list as this directory.
     pub listed: String,
@@ -34,7 +33,6 @@ pub struct Surroundings {
 /// A project around a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SurroundingProject {
-    /// The project.
     pub project: Project,
     /// The name, the place or the worktree by which it was found.
     pub directory: String,
@@ -43,17 +41,14 @@ pub struct SurroundingProject {
 /// A repository (or directory) in a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
-    /// Its id.
     pub id: ProjectId,
     /// Its name, unique in the tenant.
     pub name: String,
     /// The source of its sessions' files.
     pub source: Source,
-    /// How clients show it.
     pub display: ProjectDisplay,
     /// The directories of its worktrees, the oldest first.
     pub worktrees: Vec<String>,
-    /// When it was created.
     pub created_at: Timestamp,
     /// When a person last changed its source or its display settings.
     pub updated_at: Timestamp,
@@ -62,7 +57,6 @@ pub struct Project {
 /// A project with a wanted name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectCreation {
-    /// The project.
     pub project: Project,
     /// False if it existed before.
     pub is_new: bool,
@@ -89,14 +83,12 @@ fn from_row(row: &PgRow) -> Result<Project, Error> {
 pub enum Deletable {
     /// Those without settings and secrets of their own.
     Unconfigured,
-    /// All of them.
     All,
 }
 
 /// What became of the deletion of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectDeletion {
-    /// It is gone.
     Deleted,
     /// It still has sessions; nothing changed.
     HasSessions,

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 /// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// What names it.
     pub address: SecretAddress,
     /// Higher than every earlier version of any secret of the tenant.
     pub version: u64,

@@ -20,7 +20,6 @@ pub struct StoredSettings {
     pub document: String,
     /// The person who wrote them.
     pub by: String,
-    /// When they were written.
     pub at: Timestamp,
 }
 

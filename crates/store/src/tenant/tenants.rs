@@ -15,7 +15,6 @@ use sqlx::{AssertSqlSafe, Row as _};
 /// A customer: the owner of sessions, keys and projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its id.
     pub id: TenantId,
     /// Its unique name.
     pub name: String,
@@ -27,7 +26,6 @@ pub struct Tenant {
     pub retention: Retention,
     /// How much it may store, where that differs from the platform.
     pub quota: TenantQuota,
-    /// When it was created.
     pub created_at: Timestamp,
 }
 

@@ -12,9 +12,7 @@ use sqlx::{Row as _, postgres::PgRow};
 /// A worktree of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worktree {
-    /// Its id.
     pub id: WorktreeId,
-    /// Its project.
     pub project: ProjectId,
     /// Its name, unique in the project.
     pub name: String,
@@ -27,7 +25,6 @@ pub struct Worktree {
 /// The sessions of a directory: those of a project, or only those of one of its worktrees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionArea {
-    /// The project.
     pub project: ProjectId,
     /// The worktree; `None`: all sessions of the project, with those of its worktrees.
     pub worktree: Option<WorktreeId>,
@@ -42,7 +39,6 @@ impl From<ProjectId> for SessionArea {
 /// The result of creating a worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorktreeCreation {
-    /// It exists now.
     Created,
     /// A worktree or a project has its directory; nothing is written.
     DirectoryTaken,

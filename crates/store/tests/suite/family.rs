@@ -58,7 +58,6 @@ impl From<Running> for Actor {
     }
 }
 
-/// Describes a parked session.
 pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
     Park::Waiting { wait: Wait { reason, until }, notify: None }
 }
@@ -239,7 +238,6 @@ pub(crate) fn permission() -> RequestBody {
     RequestBody::Permission { permission: "bash".to_owned(), patterns, always, metadata }
 }
 
-/// Which one?
 pub(crate) fn question() -> RequestBody {
     let question = Question {
         question: "Which one?".to_owned(),

@@ -123,7 +123,6 @@ async fn refusal(connection: &mut PgConnection, sql: String) -> String {
     error.as_database_error().and_then(|error| error.code()).unwrap().into_owned()
 }
 
-/// What a session proposes.
 fn proposal<'a>(project: &'a ProjectId, session: &'a SessionId) -> NewProposal<'a> {
     NewProposal { project, session, file: "f", document: "{}", unused: &[], repository: None }
 }

@@ -19,7 +19,6 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-/// Bytes of a request.
 const REQUEST_BYTES: usize = 512 * 1024 * 1024;
 /// Bytes of a piece of an answer.
 const PIECE_BYTES: usize = 256 * 1024;

@@ -1,6 +1,5 @@
 //! What a server of git is told to do, and what it saw.
 
-/// A request that arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRequest {
     /// `GET` or `POST`.
@@ -18,9 +17,7 @@ pub struct GitRequest {
 /// What the server does instead of its work, at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GitFault {
-    /// Answers with a status.
     Status(u16),
-    /// Redirects to this URL.
     Redirect(String),
     /// Answers with a page of the web.
     Page,

@@ -8,7 +8,6 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Whether held answers wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
     On,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -14,7 +13,6 @@ pub enum Direction {
 /// The state of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlowState {
-    /// They arrive.
     #[default]
     All,
     /// They wait, and so does the end of the connection, as if the peer were silent. They arrive later.

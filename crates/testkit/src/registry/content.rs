@@ -21,14 +21,11 @@ pub const PATH: &str = "PATH=/usr/local/bin:/usr/bin:/bin";
 pub struct Document {
     /// The type that the registry sends with it.
     pub media_type: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// An image that a registry has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushedImage {
-    /// Its registry and repository.
     pub name: String,
     /// The digest of its manifest.
     pub digest: String,
@@ -87,7 +84,6 @@ pub fn index(manifests: &[(&str, &str)]) -> Document {
     document(INDEX, &json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}))
 }
 
-/// A document with any content.
 pub fn document(media_type: &str, content: &Value) -> Document {
     Document { media_type: media_type.to_owned(), bytes: content.to_string().into_bytes() }
 }

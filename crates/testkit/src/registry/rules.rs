@@ -22,9 +22,7 @@ pub enum Login {
 pub enum Fault {
     /// Answers with a status so many times, and then as always.
     Status {
-        /// The status.
         code: u16,
-        /// How many times.
         times: usize,
         /// The seconds of `Retry-After`.
         retry_after: Option<u64>,
@@ -37,11 +35,9 @@ pub enum Fault {
     ReplaceUnannounced(Vec<u8>),
     /// Sends so many bytes, and the rest after [`Registry::release`].
     Hold(usize),
-    /// Redirects to this URL.
     Redirect(String),
 }
 
-/// A request that arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryRequest {
     /// Its path, without the query.

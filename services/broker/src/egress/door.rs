@@ -30,7 +30,6 @@ const PLACE_WAIT: Duration = Duration::from_secs(60);
 /// Pause after a connection that could not be accepted: this process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all doors share.
 #[derive(Debug, Clone)]
 pub(super) struct DoorContext {
     pub(super) journal: Arc<Journal>,
@@ -62,9 +61,6 @@ pub(super) struct Door {
 
 impl Door {
     /// Makes the sockets below `home`, in place of those that are there.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn open(
         home: &Path,
         key: &DoorKey,
@@ -92,7 +88,6 @@ impl Door {
         Ok(Self { services, identity, closing: closing.clone(), _closes: closing.drop_guard() })
     }
 
-    /// What stands behind it.
     pub(super) fn services(&self) -> &DoorServices {
         &self.services
     }
@@ -124,9 +119,6 @@ fn bind(directory: &Path, name: &str) -> io::Result<UnixListener> {
 }
 
 /// Makes a directory and its parents; other users may pass through it but not list it.
-///
-/// # Errors
-/// Those of the file system.
 pub(super) fn make_passage(path: &Path) -> io::Result<()> {
     if !path.is_dir() {
         fs::create_dir_all(path)?;

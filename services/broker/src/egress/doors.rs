@@ -47,7 +47,6 @@ use tokio_util::sync::CancellationToken;
 const DOORS_MAX: u32 = 10_000;
 /// Connections of all sessions at the same time, each with two descriptors; one tenant gets three quarters. Further ones wait.
 const CONNECTIONS_MAX: u32 = 4_096;
-/// Sockets of a door.
 const SOCKETS: u32 = 3;
 /// Longest wait for connections to end when the service stops.
 const CLOSING: Duration = Duration::from_secs(2);

@@ -22,7 +22,6 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// What the client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) host: HostName,

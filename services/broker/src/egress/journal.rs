@@ -185,7 +185,6 @@ impl Journal {
         }
     }
 
-    /// Stores what was noted.
     pub(super) async fn flush(&self, store: &BrokerStore) {
         let keys: Vec<DoorKey> = self.lock().keys().cloned().collect();
         for key in keys {

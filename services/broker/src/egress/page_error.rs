@@ -6,7 +6,6 @@ use reqwest::StatusCode;
 use rpc::v1::ErrorCode;
 use std::time::Duration;
 
-/// The reason.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The text is not a web address.
@@ -15,7 +14,6 @@ pub enum PageError {
     /// The proxy lets no connection to the host pass.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Too many redirects.
     #[error("the page has too many redirects")]
     Redirects,
     /// The server answered with an error.
@@ -27,7 +25,6 @@ pub enum PageError {
     /// The page took too long.
     #[error("the page did not arrive within {} s", .0.as_secs_f64())]
     Timeout(Duration),
-    /// The connection failed.
     #[error("the page cannot be loaded: {0}")]
     Transport(String),
     /// Too many pages are read.

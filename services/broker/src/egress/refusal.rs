@@ -5,7 +5,6 @@ use domain::egress::host::{HostName, HostNameError};
 use rpc::v1::ErrorCode;
 use std::time::Duration;
 
-/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request is no request of a proxy, or too long.
@@ -23,7 +22,6 @@ pub enum Refusal {
     /// A setting does not list the host.
     #[error("{host} is not allowed: {setting} does not list it; add it, or a preset that contains it")]
     NotAllowed {
-        /// The host.
         host: HostName,
         /// The name of the setting.
         setting: String,
@@ -56,7 +54,6 @@ pub enum Refusal {
     Tls {
         /// The host of the request.
         host: HostName,
-        /// What is wrong.
         reason: &'static str,
     },
     /// The session has transferred all that it may.

@@ -64,7 +64,6 @@ pub struct Grant {
     pub epoch: u64,
     /// The hosts; empty: only the epoch counts.
     pub hosts: BTreeSet<String>,
-    /// When they close.
     pub expires_at: Timestamp,
 }
 
@@ -161,7 +160,6 @@ impl DoorRules {
         Ok(Self { sealed: sealed.max(opened), grants, ..self })
     }
 
-    /// Reads a file.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
@@ -173,9 +171,6 @@ impl DoorRules {
 }
 
 /// Replaces a file that has this mode: a reader sees the old content or the new one.
-///
-/// # Errors
-/// Those of the file system.
 pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let temporary = path.with_extension("new");
     std::fs::write(&temporary, content)?;

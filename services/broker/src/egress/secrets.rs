@@ -94,7 +94,6 @@ impl SecretAccess {
     }
 }
 
-/// The door.
 #[derive(Debug)]
 pub(super) struct SecretDoor {
     key: DoorKey,

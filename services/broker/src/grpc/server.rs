@@ -36,7 +36,6 @@ const LISTS_MAX: usize = 4;
 /// Longest time for which hosts that people have allowed are open without another call; milliseconds. Beyond it they close after this time.
 const GRANT_MS_MAX: u32 = 3_600_000;
 
-/// The service.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) vault: Arc<Vault>,

@@ -4,7 +4,6 @@
 use domain::secret::SecretName;
 use rpc::v1::ErrorCode;
 
-/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// The reference is none. The text is not repeated: somebody may have written a password into it.
@@ -13,7 +12,6 @@ pub enum ImageError {
     /// The registry has no such manifest or blob.
     #[error("{registry} does not have {subject}; check the name and the tag of the image")]
     Unknown {
-        /// The registry.
         registry: String,
         /// An image or a part of it.
         subject: String,
@@ -23,7 +21,6 @@ pub enum ImageError {
         "{registry} does not give {subject} to anonymous callers; it needs a credential: name its secret in `environment.image_credential`"
     )]
     CredentialMissing {
-        /// The registry.
         registry: String,
         /// The image.
         subject: String,
@@ -35,7 +32,6 @@ pub enum ImageError {
     CredentialRefused {
         /// The registry or its token service.
         registry: String,
-        /// The name of the secret.
         name: SecretName,
         /// The image.
         subject: String,
@@ -75,7 +71,6 @@ pub enum ImageError {
     Failed {
         /// The registry, its token service, or a host with its blobs.
         host: String,
-        /// What it did.
         reason: String,
     },
     /// Nothing is wrong but the moment.

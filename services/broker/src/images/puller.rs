@@ -39,7 +39,6 @@ const PULLS_MAX: u32 = 16;
 /// The setting that names credentials, for the audit of secrets.
 const PURPOSE: &str = "environment.image";
 
-/// Pulls images.
 #[derive(Debug)]
 pub struct Puller {
     vault: Arc<Vault>,
@@ -85,7 +84,6 @@ pub struct ResolvedImage {
     pub reference: ImageReference,
     /// Its layers, lowest first: as many as the configuration has digests of unpacked layers.
     pub layers: Vec<Layer>,
-    /// Its configuration.
     pub configuration: Configuration,
 }
 

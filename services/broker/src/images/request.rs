@@ -13,7 +13,6 @@ pub struct ImageRequest {
     pub tenant: TenantId,
     /// The project whose secrets come before those of the tenant.
     pub project: Option<ProjectId>,
-    /// The image.
     pub reference: ImageReference,
     /// The secret with the credential. `None`: anonymous.
     pub credential: Option<SecretName>,

@@ -31,7 +31,6 @@ enum Message {
     Complete,
 }
 
-/// One pull.
 pub(super) struct Transfer {
     pub(super) blob: BlobReader,
     pub(super) audit: AuditLine,

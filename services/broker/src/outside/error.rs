@@ -1,38 +1,21 @@
 //! Why the upstream proxy opens no connection. The texts name the proxy, and never its login.
 
-/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
     /// There is no connection to the proxy itself.
     #[error(
         "the upstream proxy {proxy} cannot be reached: {reason}; the operator names it with FLOTILLA_BROKER_UPSTREAM_PROXY"
     )]
-    Unreachable {
-        /// Its host and port.
-        proxy: String,
-        /// What the system says.
-        reason: String,
-    },
+    Unreachable { proxy: String, reason: String },
     /// The proxy does not take the login, or wants one.
     #[error(
         "the upstream proxy {proxy} refuses the login of the broker (407); the operator sets it in FLOTILLA_BROKER_UPSTREAM_PROXY_FILE or FLOTILLA_BROKER_UPSTREAM_PROXY"
     )]
-    Login {
-        /// Its host and port.
-        proxy: String,
-    },
+    Login { proxy: String },
     /// The proxy does not connect to the host.
     #[error("the upstream proxy {proxy} does not connect to this host: {reason}")]
-    Refused {
-        /// Its host and port.
-        proxy: String,
-        /// What it did.
-        reason: String,
-    },
+    Refused { proxy: String, reason: String },
     /// Neither the proxy nor the host answers.
     #[error("the upstream proxy {proxy} opens no connection to this host in time")]
-    Silent {
-        /// Its host and port.
-        proxy: String,
-    },
+    Silent { proxy: String },
 }

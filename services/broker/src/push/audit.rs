@@ -20,7 +20,6 @@ pub(super) struct AuditLine<'a> {
 }
 
 impl<'a> AuditLine<'a> {
-    /// Begins the line.
     pub(super) fn new(request: &'a PushRequest) -> Self {
         let outcome = PushError::CallerLeft.code().as_str();
         Self { request, begun_at: Instant::now(), secret_version: None, commit: None, outcome }

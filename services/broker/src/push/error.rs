@@ -8,10 +8,8 @@ use rpc::v1::ErrorCode;
 /// Characters of a sentence of git or of a server.
 const REASON_CHARS: usize = 300;
 
-/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// This broker pushes nothing.
     #[error("this server cannot push: {0}")]
     Unavailable(String),
     /// Other pushes leave no room.
@@ -20,7 +18,6 @@ pub enum PushError {
     /// The branch is none, or not one of this session.
     #[error("cannot push to the branch {name}: {error}")]
     Branch {
-        /// The name.
         name: String,
         /// What is wrong with it.
         error: BranchError,
@@ -35,20 +32,10 @@ pub enum PushError {
     #[error(
         "{host} refuses the secret {secret} for pushes to this repository: it may have expired, or lack the right to write; set a new value with `flotilla secret set {secret}`"
     )]
-    Unauthorized {
-        /// The server.
-        host: String,
-        /// The secret.
-        secret: SecretName,
-    },
+    Unauthorized { host: String, secret: SecretName },
     /// The server knows no such repository, or does not show it to this credential.
     #[error("{host} has no such repository, or the secret {secret} may not write to it")]
-    NotFound {
-        /// The server.
-        host: String,
-        /// The secret.
-        secret: SecretName,
-    },
+    NotFound { host: String, secret: SecretName },
     /// The server does not answer, or not as one of git.
     #[error("{0}")]
     Unreachable(String),
@@ -61,12 +48,7 @@ pub enum PushError {
     #[error(
         "the branch {branch} of the repository is at {tip}, which this session did not push; push to another branch with --branch, or bring the changes together in a clone with `flotilla checkout`"
     )]
-    BranchMoved {
-        /// The branch.
-        branch: String,
-        /// Where it is.
-        tip: String,
-    },
+    BranchMoved { branch: String, tip: String },
     /// The files are those of the base commit.
     #[error("the session has changed no files, so there is nothing to push")]
     Nothing,
@@ -78,7 +60,6 @@ pub enum PushError {
     TooLarge {
         /// The limit.
         most: u64,
-        /// Of what.
         what: &'static str,
     },
     /// Git or this broker does not take the commits.
@@ -86,19 +67,13 @@ pub enum PushError {
     ContentInvalid(String),
     /// The server took the commits and refused to move the branch.
     #[error("{host} refused the push: {reason}")]
-    Refused {
-        /// The server.
-        host: String,
-        /// Why.
-        reason: String,
-    },
+    Refused { host: String, reason: String },
     /// The push was not finished.
     #[error("{0}; push again")]
     Interrupted(&'static str),
     /// The caller is gone, and reads no answer.
     #[error("the caller left")]
     CallerLeft,
-    /// The quarantine failed.
     #[error("the quarantine of the push failed; see the log of the broker")]
     Failed,
 }

@@ -41,14 +41,12 @@ const SETTINGS: [&str; 9] = [
     "pack.windowMemory=256m",
 ];
 
-/// The programs.
 #[derive(Debug)]
 pub(super) struct WalledGit {
     walls: PathBuf,
     git: PathBuf,
 }
 
-/// What a git reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Input<'a> {
     Nothing,
@@ -66,7 +64,6 @@ pub(super) enum Output<'a> {
     File(&'a str),
 }
 
-/// The end of a git.
 #[derive(Debug)]
 pub(super) struct GitEnd {
     pub(super) is_success: bool,

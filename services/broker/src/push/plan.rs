@@ -63,7 +63,6 @@ struct InspectedCommits {
     objects: Vec<LfsObject>,
 }
 
-/// Two commits as text.
 #[derive(Debug)]
 struct CommitTexts {
     /// The commit that the session exported.
@@ -73,7 +72,6 @@ struct CommitTexts {
 }
 
 impl Plan {
-    /// The branch has everything.
     fn up_to_date(tip: ObjectId) -> Self {
         Self { old: Some(tip.clone()), new: tip, commits: 0, files: 0, objects: vec![] }
     }

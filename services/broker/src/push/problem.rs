@@ -23,13 +23,8 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProblemKind {
     /// No push may touch the path.
-    PathRefused {
-        /// Why.
-        reason: String,
-    },
-    /// The file is too large.
+    PathRefused { reason: String },
     FileTooLarge {
-        /// Its length.
         bytes: u64,
         /// The limit.
         bytes_max: u64,
@@ -37,20 +32,14 @@ pub enum ProblemKind {
     /// A file of Git LFS has its content, in a push of several commits.
     LfsContent,
     /// The server takes no objects of Git LFS.
-    LfsUnsupported {
-        /// The server.
-        host: String,
-    },
+    LfsUnsupported { host: String },
     /// The server does not take the content of a file of Git LFS.
     LfsRefused {
         /// Which server, and what it says.
         reason: String,
     },
     /// The server does not have the object of a pointer.
-    LfsMissing {
-        /// The server.
-        host: String,
-    },
+    LfsMissing { host: String },
 }
 
 impl Problem {

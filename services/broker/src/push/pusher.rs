@@ -61,7 +61,6 @@ pub struct Pusher {
 /// The pushes of a broker, or why it has none.
 pub(crate) type Pushes = Result<Arc<Pusher>, String>;
 
-/// What a push did.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) url: String,

@@ -16,7 +16,6 @@ use tokio::{fs::File, io::AsyncWriteExt as _};
 const TRIES: u32 = 40;
 /// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The repository in a quarantine.
 pub(super) const REPOSITORY: &str = "repository";
 /// The file that tells a directory of quarantines from another one, which must not be emptied.
 const MARK: &str = ".flotilla-quarantines";

@@ -17,7 +17,6 @@ use super::{
 use store::broker::keys::SealedKey;
 use zeroize::Zeroizing;
 
-/// Where the key is.
 #[derive(Debug)]
 pub enum DeploymentKey {
     /// In a file of this machine.

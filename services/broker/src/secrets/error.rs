@@ -6,7 +6,6 @@ use rpc::v1::ErrorCode;
 /// The reason. The texts contain neither the value nor a key nor a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// It is too long.
     #[error("a secret has at most {SECRET_BYTES_MAX} bytes")]
     TooLarge,
     /// Another key of the deployment sealed it.

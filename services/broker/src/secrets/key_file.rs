@@ -10,7 +10,6 @@ use std::{
 };
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 32;
 /// Bytes of the digest that names the key.
 const ID_BYTES: usize = 8;
@@ -26,12 +25,9 @@ pub struct KeyFile {
 /// Why the broker cannot use the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The system refuses.
     #[error("cannot read or write the key file {path}")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
@@ -94,9 +90,6 @@ impl KeyFile {
 }
 
 /// Reads the file of a secret: at most one byte more than `bytes_max`. `None`: other users may read the file.
-///
-/// # Errors
-/// Those of the file system.
 pub(crate) fn read_private(path: &Path, bytes_max: u64) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let file = File::open(path)?;
     if file.metadata()?.mode() & OF_OTHERS != 0 {

@@ -24,7 +24,6 @@ impl Keyring {
         self.further.iter().map(|key| key.id().to_owned()).collect()
     }
 
-    /// The other keys.
     pub(super) fn further(&self) -> &[DeploymentKey] {
         &self.further
     }

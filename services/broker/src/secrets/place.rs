@@ -2,7 +2,6 @@
 
 use domain::secret::SecretAddress;
 
-/// The place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretPlace<'a> {
     /// The id of the tenant.

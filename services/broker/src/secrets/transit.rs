@@ -69,7 +69,6 @@ pub struct TransitSettings<'a> {
     pub authorities: Vec<Certificate>,
 }
 
-/// The key.
 #[derive(Debug)]
 pub struct TransitKey {
     id: String,

@@ -61,19 +61,13 @@ pub enum VaultError {
     #[error(
         "the secret {name} is only for {urls}, and goes nowhere else; `flotilla secret set {name} --for URL` names other servers"
     )]
-    NotFor {
-        /// Its name.
-        name: SecretName,
-        /// What it is for.
-        urls: String,
-    },
+    NotFor { name: SecretName, urls: String },
     /// Each time, another key began to seal before the broker stored the value.
     #[error("another key began to seal secrets meanwhile; try again")]
     KeyChanged,
     /// The broker cannot seal or open it.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
-    /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -107,11 +101,9 @@ impl VaultError {
 /// A secret that is to be stored, without its value.
 #[derive(Debug)]
 pub struct NewSecret<'a> {
-    /// What names it.
     pub address: SecretAddress,
     /// The servers that may get its value. Empty: the next version keeps the servers of the earlier one.
     pub servers: SecretServers,
-    /// In whose name.
     pub actor: &'a Actor,
 }
 
@@ -120,16 +112,13 @@ pub struct NewSecret<'a> {
 pub struct SecretUse<'a> {
     /// In the words of the setting that names it.
     pub purpose: &'a str,
-    /// Where its value goes.
     pub destination: SecretDestination<'a>,
 }
 
-/// An opened secret.
 #[derive(Debug)]
 pub struct OpenedSecret {
     /// Its version. The caller notes it with what it makes with the value.
     pub version: u64,
-    /// Its value.
     pub value: SecretBytes,
 }
 

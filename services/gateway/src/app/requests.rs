@@ -52,7 +52,6 @@ impl RequestKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestFilter {
     Tenant,
-    /// Those of a directory.
     Area(SessionArea),
     Session(SessionId),
     /// A session and all subtasks below it.

@@ -40,7 +40,6 @@ impl SecretTarget {
     }
 }
 
-/// The content of a secret.
 #[derive(Debug)]
 pub(crate) struct SecretContent {
     pub(crate) value: SecretBytes,

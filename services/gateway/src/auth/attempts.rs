@@ -27,7 +27,6 @@ const FAILED_MAX: usize = 20_000;
 /// Right keys in one generation, by their SHA-256. Two generations are kept. The oldest generation is forgotten.
 const KNOWN_MAX: usize = 10_000;
 
-/// One attempt to authenticate.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     /// The hash of the whole key. Keys are compared by their hash, so the timing does not reveal how much of a guess was

@@ -18,14 +18,12 @@ pub(crate) struct NewKey {
 }
 
 impl NewKey {
-    /// Makes a key.
     pub(crate) fn make() -> Self {
         let secret = format!("{KEY_PREFIX}{}", random_text());
         Self { prefix: secret[..PREFIX_CHARS].to_owned(), sha256: Sha256::digest(&secret).into(), secret }
     }
 }
 
-/// Random letters and digits.
 pub(crate) fn random_text() -> String {
     let mut rng = rand::rng();
     std::iter::repeat_with(|| char::from(rng.sample(rand::distr::Alphanumeric))).take(KEY_CHARS).collect()

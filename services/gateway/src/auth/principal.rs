@@ -41,7 +41,6 @@ pub(crate) struct Account {
 }
 
 impl Principal {
-    /// The owner of a tenant's key.
     pub(super) fn of_tenant(owner: KeyOwner, key: KeySha256, account: Account) -> Self {
         let KeyOwner { name, prefix, role, .. } = owner;
         let reader = hex(&key[..READER_BYTES]);

@@ -18,7 +18,6 @@ const OTHERS: &str = "others";
 pub(crate) struct RefusedKeys(Mutex<BTreeMap<String, u32>>);
 
 impl RefusedKeys {
-    /// Counts a refused key.
     pub(super) fn note(&self, key: &str) {
         let prefix: String = key.chars().take(PREFIX_CHARS).collect();
         let is_ours = key.starts_with(KEY_PREFIX)

@@ -21,7 +21,6 @@ const READER_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Time between two looks at the readers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The body.
 pub(super) struct AnswerBody(Arc<Mutex<Answer>>);
 
 /// What is left of an answer.
@@ -112,7 +111,6 @@ impl HttpBody for AnswerBody {
 pub(super) struct Readers(Mutex<Vec<Weak<Mutex<Answer>>>>);
 
 impl Readers {
-    /// Watches the reader of a body.
     pub(super) fn watch(&self, body: Body, taken: TakenRoom) -> AnswerBody {
         let answer =
             Arc::new(Mutex::new(Answer { body: Some(body), rest: Bytes::new(), taken, given_at: None }));

@@ -2,5 +2,4 @@
 
 use axum::http::HeaderName;
 
-/// Its name.
 pub(crate) const CODE: HeaderName = HeaderName::from_static("x-flotilla-code");

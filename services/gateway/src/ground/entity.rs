@@ -9,7 +9,6 @@ pub(crate) enum Entity {
     Session,
     Project,
     Secret,
-    /// A provider of models.
     Provider,
     Message,
     /// A part of a message that a revert names.

@@ -30,12 +30,9 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// A session.
     pub(crate) const SESSION: Self = Self { resource: Resource::Sessions, amount: 1 };
-    /// A project.
     pub(crate) const PROJECT: Self = Self { resource: Resource::Projects, amount: 1 };
 
-    /// Bytes.
     pub(crate) fn bytes(amount: u64) -> Self {
         Self { resource: Resource::StoredBytes, amount }
     }
@@ -68,7 +65,6 @@ impl Quotas {
         Self { platform, figures: Mutex::default() }
     }
 
-    /// The quotas of the platform.
     pub(crate) fn platform(&self) -> PlatformQuota {
         self.platform
     }

@@ -2,10 +2,8 @@
 
 use domain::policy::role::Role;
 
-/// One scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Reading a tenant's data.
     Read,
     /// Changing a tenant's data, and starting work in it.
     Write,
@@ -39,7 +37,6 @@ impl Scope {
     }
 }
 
-/// A set of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scopes(u8);
 

@@ -20,7 +20,6 @@ struct RoomShares {
 }
 
 impl TakenRoom {
-    /// That of a request.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
     }

@@ -45,7 +45,6 @@ pub(super) async fn end_with_key(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trailer {
     None,
-    /// The status of gRPC.
     Status,
 }
 

@@ -10,7 +10,6 @@ use domain::{event::StoredEvent, ids::SessionId};
 use std::{sync::Arc, vec};
 use store::{log::feed::FeedEntry, session::deletion::Tombstone};
 
-/// The range of events.
 #[derive(Debug, Clone)]
 pub(crate) struct BacklogRange {
     /// The room of the stream, which also names its tenant.

@@ -17,7 +17,6 @@ pub(super) const SESSIONS_MAX: usize = 16;
 /// The start of a session's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// After this position.
     After(u64),
     /// With the next event.
     Now,

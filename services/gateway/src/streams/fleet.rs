@@ -39,7 +39,6 @@ pub(crate) async fn watch(state: State, feeds: Feeds) {
 struct Fleet {
     /// The last version that all workers had.
     settled: Option<String>,
-    /// The previous observation.
     before: BTreeSet<String>,
 }
 

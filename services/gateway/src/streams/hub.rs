@@ -86,9 +86,7 @@ pub(crate) enum LineEvent {
     Notice(StreamNotice),
     /// Events up to this position exist that the line could not read.
     Head(u64),
-    /// The session was deleted.
     Gone,
-    /// The line ends.
     Closed,
 }
 

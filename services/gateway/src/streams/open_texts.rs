@@ -13,7 +13,6 @@ use std::{
 /// event.
 const TEXTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The parts by id.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTexts(Mutex<HashMap<PartId, Part>>);
 

@@ -21,7 +21,6 @@ use tokio::{sync::broadcast::error::RecvError, time::Instant};
 /// Poll interval for the stored text that fills a hole.
 pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A request to subscribe.
 #[derive(Debug, Clone)]
 pub(crate) struct Subscription {
     /// The room of the stream, which also names its tenant.
@@ -123,7 +122,6 @@ struct Gap {
     open_parts: bool,
 }
 
-/// Why a stream ends.
 enum StreamEnd {
     /// The subscriber has what it asked for, or it disconnected.
     Complete,

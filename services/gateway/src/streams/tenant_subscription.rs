@@ -25,7 +25,6 @@ use tokio::{
 /// Sessions that a resumed stream catches up on. Beyond that, it is cheaper for the client to read them again. Beyond it: `cursor_too_old`.
 const RESUMED_SESSIONS_MAX: usize = 10_000;
 
-/// A request to subscribe.
 #[derive(Debug, Clone)]
 pub(crate) struct TenantSubscription {
     /// The room of the stream, which also names its tenant.
@@ -48,13 +47,11 @@ pub(crate) struct TenantItem {
     pub(crate) cursor: Arc<TenantCursor>,
 }
 
-/// The update.
 #[derive(Debug, Clone)]
 pub(crate) enum TenantContent {
     Event(StreamEvent),
     Fragment(Fragment),
     Notice(Notice),
-    /// The stream is alive.
     Heartbeat,
 }
 

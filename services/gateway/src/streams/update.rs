@@ -18,7 +18,6 @@ const FRAME_BYTES: usize = 256;
 /// Bytes of one session in the cursor of a frame.
 const POSITION_BYTES: usize = 40;
 
-/// One update.
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) scope: UpdateScope,
@@ -36,7 +35,6 @@ struct SharedFrames {
     frames: Vec<Bytes>,
 }
 
-/// The content of the update.
 #[derive(Debug)]
 pub(crate) enum Content {
     Event {
@@ -56,7 +54,6 @@ pub(crate) enum Content {
 /// The updates that a subscriber wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Those of all projects.
     All,
     Project(ProjectId),
     /// Those of the sessions of a worktree, and those of its project that concern no session.
@@ -129,7 +126,6 @@ impl Update {
     }
 }
 
-/// The scope of an update.
 #[derive(Debug)]
 pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),

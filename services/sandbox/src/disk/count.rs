@@ -16,7 +16,6 @@ const BLOCK_BYTES: u64 = 512;
 /// The result of a survey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measure {
-    /// What was counted.
     pub space: Space,
     /// Whether something could not be counted: directories that are too deep or too many files, or what the service may
     /// not read. Nobody knows what is there, so such a workspace counts as full.

@@ -122,7 +122,6 @@ impl MapReading {
         reading
     }
 
-    /// Counts what it found.
     pub(super) fn add_to(&self, count: &mut Count) {
         self.files.iter().for_each(|(inode, bytes)| count.add_nameless(*inode, *bytes));
         self.parts.iter().for_each(|(inode, bytes)| count.add_mapped(*inode, *bytes));

@@ -7,11 +7,9 @@ use std::{cmp::Reverse, collections::HashMap, time::SystemTime};
 /// Something that is on the disk.
 #[derive(Debug, Clone)]
 pub struct Holding<K> {
-    /// Its name.
     pub key: K,
     /// The tenant whose share it takes. `None`: whoever brought it named no tenant.
     pub tenant: Option<TenantId>,
-    /// What it takes.
     pub bytes: u64,
     /// When somebody last wanted it.
     pub used_at: SystemTime,
@@ -19,12 +17,10 @@ pub struct Holding<K> {
     pub is_used: bool,
 }
 
-/// Something that needs room.
 #[derive(Debug, Clone, Copy)]
 pub struct Newcomer {
     /// As in [`Holding`].
     pub tenant: Option<TenantId>,
-    /// What it takes.
     pub bytes: u64,
 }
 

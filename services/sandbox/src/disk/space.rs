@@ -14,7 +14,6 @@ pub struct Space {
 }
 
 impl Space {
-    /// The sum of both.
     pub fn saturating_add(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),

@@ -54,7 +54,6 @@ pub fn measure_changes(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result
     Ok(count.measure)
 }
 
-/// Counts what has a name.
 fn count_names(tree: &Path, inodes_max: u64) -> io::Result<Count> {
     let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
     let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);

@@ -57,14 +57,12 @@ struct DiskJob {
     began_at: Instant,
 }
 
-/// What a job does.
 #[derive(Debug, Clone, Copy)]
 enum DiskWork {
     Walk,
     EndPrograms,
 }
 
-/// The end of a job.
 #[derive(Debug)]
 struct DiskJobEnd {
     disk: Arc<WorkspaceDisk>,
@@ -81,7 +79,6 @@ struct GrowthChoice {
 }
 
 impl DiskWatch {
-    /// Watches nothing yet.
     pub fn new(quota: Arc<Quota>) -> Self {
         Self { quota, watched: Mutex::default(), fell_at: Mutex::default() }
     }

@@ -36,7 +36,6 @@ const ENDING_WAIT: Duration = Duration::from_secs(5);
 /// What a caller wants to begin.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
-    /// To run this command.
     Command(&'a str),
     /// To write files, or to start a program that may write any.
     Write,
@@ -45,9 +44,7 @@ pub enum Purpose<'a> {
 /// The disk of all workspaces and what each of them may take.
 #[derive(Debug)]
 pub struct Quota {
-    /// The limit of one workspace.
     pub limit: Space,
-    /// What they share.
     pub host: HostDisk,
     /// What a workspace is that could not be counted completely.
     pub uncounted: Uncounted,
@@ -70,7 +67,6 @@ pub struct WorkspaceDisk {
     tree: PathBuf,
     quota: Arc<Quota>,
     state: Mutex<State>,
-    /// What its programs map.
     mapped: Arc<MappedFiles>,
     /// Held by the one caller that walks. Others wait, and take what that walk finds.
     walking: sync::Mutex<()>,
@@ -89,7 +85,6 @@ struct State {
     endings: u32,
 }
 
-/// The programs of a workspace.
 #[derive(Debug, Clone, Default)]
 struct Programs {
     sandboxes: Vec<Arc<Sandbox>>,
@@ -100,11 +95,8 @@ struct Programs {
 /// A walk that is over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalkRecord {
-    /// What it found.
     pub(super) measure: Measure,
-    /// When it ended.
     pub(super) ended_at: Instant,
-    /// How long it took.
     pub(super) duration: Duration,
     /// What the machine had left when it began.
     free: Space,
@@ -117,7 +109,6 @@ pub(super) struct WalkRecord {
 /// How long the programs of a workspace have run. While it stays the same, none of them has written anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RunTime {
-    /// Sandboxes that were started.
     starts: u64,
     /// The processor time of those that still run; µs.
     processor_us: u64,
@@ -132,7 +123,6 @@ impl Programs {
 }
 
 impl WalkRecord {
-    /// When it began.
     pub(super) fn began_at(&self) -> Instant {
         self.ended_at - self.duration
     }
@@ -254,9 +244,6 @@ impl WorkspaceDisk {
     }
 
     /// Notes what a new workspace takes, before any program runs in it.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn note_new(&self, measure: Measure) -> Result<(), Error> {
         let free = self.quota.host.free()?;
         let mut state = self.lock();
@@ -278,12 +265,10 @@ impl WorkspaceDisk {
         state.programs.sandboxes.push(sandbox);
     }
 
-    /// The tenant of the workspace.
     pub(super) fn tenant(&self) -> TenantId {
         self.tenant
     }
 
-    /// The last walk.
     pub(super) fn last_walk(&self) -> Option<WalkRecord> {
         self.lock().walk
     }

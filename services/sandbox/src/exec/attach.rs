@@ -21,7 +21,6 @@ pub type Sender = mpsc::Sender<Result<AttachExecResponse, tonic::Status>>;
 /// The source of an exec's output.
 #[derive(Debug)]
 pub enum Source {
-    /// It runs.
     Running(Arc<Exec>),
     /// It ended, in this run of the service or an earlier one.
     Ended(PathBuf),

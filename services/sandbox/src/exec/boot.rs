@@ -6,9 +6,6 @@ use std::{fs, io};
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The id of this boot.
-///
-/// # Errors
-/// Those of the file system.
 pub fn id() -> io::Result<String> {
     Ok(fs::read_to_string(BOOT_ID)?.trim().to_owned())
 }

@@ -113,31 +113,21 @@ pub struct Progress {
 pub struct Exec {
     /// The directory of its files.
     pub directory: PathBuf,
-    /// Its progress.
     pub progress: watch::Sender<Progress>,
 }
 
 /// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it. Blocks.
-///
-/// # Errors
-/// Those of the file system.
 pub fn write_spec(directory: &Path, spec: &Spec) -> io::Result<()> {
     layout::replace_quickly(&directory.join(SPEC), &serde_json::to_vec(spec)?)?;
     fs::File::create_new(directory.join(OUTPUT)).map(drop)
 }
 
 /// Marks the first exec in a sandbox that replaced an earlier one.
-///
-/// # Errors
-/// Those of the file system.
 pub async fn mark_in_new_sandbox(directory: &Path) -> Result<(), Error> {
     tokio::fs::write(directory.join(IN_NEW_SANDBOX), []).await.map_err(Error::io("mark an exec"))
 }
 
 /// Marks the first exec in a sandbox at whose start something went wrong.
-///
-/// # Errors
-/// Those of the file system.
 pub async fn mark_start_failure(directory: &Path, failure: &str) -> Result<(), Error> {
     tokio::fs::write(directory.join(START_FAILURE), failure).await.map_err(Error::io("mark an exec"))
 }

@@ -29,7 +29,6 @@ pub struct Recorder {
     pub sandbox: SandboxGuard,
     /// The events from the sandbox.
     pub events: mpsc::Receiver<Event>,
-    /// Its parameters.
     pub spec: Spec,
     /// The counters of the control group before the start.
     pub before: cgroup::Events,

@@ -83,9 +83,6 @@ impl Registry {
     }
 
     /// Enters an exec that an earlier boot of the machine may have run. It counts as lost. An entry that exists stays.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub async fn enter_lost(&self, exec_id: &str) -> Result<(), Error> {
         let directory = self.directory.join(name(exec_id));
         let running = self.running.lock().await;
@@ -100,9 +97,6 @@ impl Registry {
 
     /// Whether an exec of the session ended before, in this run of the service or an earlier one. Execs that start together
     /// do not count for each other.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub async fn has_earlier(&self) -> Result<bool, Error> {
         let root = self.directory.clone();
         blocking("look for earlier execs", move || {

@@ -34,7 +34,6 @@ impl Tail {
         (from, self.bytes.iter().skip(skipped).take(most).copied().collect())
     }
 
-    /// All that is kept.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.iter().copied().collect()
     }

@@ -59,7 +59,6 @@ const OF_WORKERS: [&str; 22] = [
     "StartSandbox",
     "WriteFile",
 ];
-/// The calls of both.
 const OF_BOTH: [&str; 12] = [
     "CloneSource",
     "CloseWorkspace",

@@ -32,9 +32,7 @@ use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// The responses of a build.
 pub(super) type BuildStream = ResponseStream<v1::BuildEnvironmentResponse>;
-/// The same of an install.
 pub(super) type InstallStream = ResponseStream<v1::InstallWorkspaceResponse>;
 
 /// The home of the root of a build.
@@ -123,7 +121,6 @@ pub(super) async fn read_log(
     Ok(v1::ReadEnvironmentLogResponse { environment: Some(to_wire(known)), log })
 }
 
-/// Removes an environment.
 pub(super) async fn remove(
     shared: &Shared,
     request: v1::DropEnvironmentRequest,

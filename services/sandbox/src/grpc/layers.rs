@@ -13,7 +13,6 @@ use rpc::v1::{self, put_layer_request::Part};
 use std::{io, sync::Arc};
 use tonic::Streaming;
 
-/// Takes a layer in.
 pub(super) async fn put(
     shared: &Shared,
     mut parts: Streaming<v1::PutLayerRequest>,

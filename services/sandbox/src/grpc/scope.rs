@@ -26,7 +26,6 @@ pub(super) trait Scoped {
     /// Whether it is about the files of the workspace, so that these must be the ones that the caller knows.
     const USES_FILES: bool;
 
-    /// Takes the ids out.
     fn take_scope(&mut self) -> Result<Scope, Error>;
 }
 

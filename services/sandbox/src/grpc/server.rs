@@ -9,7 +9,6 @@ use tonic::Status;
 /// builds are workers, which read at once, and a gateway makes four exports of a tenant at the same time.
 pub(super) const STREAM_WAITING_MAX: usize = 8;
 
-/// The service.
 #[derive(Debug)]
 pub struct Server {
     pub(super) sessions: Arc<Sessions>,

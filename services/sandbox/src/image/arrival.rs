@@ -253,9 +253,6 @@ pub struct Arrival {
 
 impl Arrival {
     /// Makes the directory, whose tree belongs to the owner of layers.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn make(store: &Store) -> io::Result<Self> {
         let spec = &store.spec;
         let path = spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
@@ -270,7 +267,6 @@ impl Arrival {
         Ok(arrival)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

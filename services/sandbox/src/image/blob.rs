@@ -14,14 +14,12 @@ const MEDIA_TYPES: [(&str, &str); 6] = [
     ("application/vnd.docker.image.rootfs.diff.tar.zstd", "zstd"),
 ];
 
-/// A layer that arrives.
 #[derive(Debug, Clone)]
 pub struct Blob {
     /// The digest of its bytes.
     pub digest: Digest,
     /// The digest of the archive in it.
     pub diff_id: Digest,
-    /// How it is compressed.
     pub compression: &'static str,
     /// Whether its bytes are checked even if the machine has the layer.
     pub is_proof: bool,

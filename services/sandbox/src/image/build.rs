@@ -25,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 /// What runs before the script: it ends with the first command that fails, like a step of a build elsewhere.
 const PRELUDE: &str = "set -e; cd /\n";
 
-/// What builds may take.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildLimits {
     /// Longest run of a script.
@@ -39,22 +38,18 @@ pub struct BuildLimits {
 /// What builds need of the service.
 #[derive(Debug)]
 pub struct BuildMeans {
-    /// The layers.
     pub store: Arc<Store>,
-    /// Starts sandboxes.
     pub launcher: Launcher,
     /// Own the builds.
     pub tasks: Tasks,
     /// Cancelled when the service stops.
     pub shutdown: CancellationToken,
-    /// What builds may take.
     pub limits: BuildLimits,
 }
 
 /// A build that a caller asks for.
 #[derive(Debug)]
 pub struct BuildOrder {
-    /// What is built.
     pub spec: EnvironmentSpec,
     /// The variables of the script, those of the network among them.
     pub env: Vec<String>,
@@ -64,7 +59,6 @@ pub struct BuildOrder {
     pub has_files: bool,
 }
 
-/// A build that runs.
 pub(super) struct Build<'a> {
     pub(super) means: &'a BuildMeans,
     pub(super) name: &'a EnvironmentName,

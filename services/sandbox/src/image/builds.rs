@@ -44,7 +44,6 @@ pub struct Builds {
     shares: Shares<TenantId>,
 }
 
-/// A build that runs.
 #[derive(Debug)]
 pub struct Flight {
     /// The session through whose door it reaches the network.
@@ -56,16 +55,12 @@ pub struct Flight {
     stop: CancellationToken,
 }
 
-/// What a flight is for.
 #[derive(Debug)]
 pub struct FlightSpec {
-    /// What it makes.
     pub name: EnvironmentName,
     /// The session through whose door it reaches the network.
     pub session: Key,
-    /// The project.
     pub project: String,
-    /// Which script it runs.
     pub stage: BuildStage,
     /// Whether the session has files already. Its door is then that of its own programs, and nothing begins.
     pub has_files: bool,
@@ -74,20 +69,16 @@ pub struct FlightSpec {
 /// What a caller gets that wants an environment.
 #[derive(Debug)]
 pub enum BuildStart {
-    /// The machine has it.
     Ready,
-    /// It is built.
     Running(Arc<Flight>),
 }
 
 /// What the machine knows of an environment.
 #[derive(Debug, Clone)]
 pub struct KnownEnvironment {
-    /// Its key.
     pub key: Digest,
     /// The newest build.
     pub build: BuildRecord,
-    /// Whether it runs.
     pub is_building: bool,
     /// What the layer takes, bytes, and when it was last used; milliseconds since 1970. `None`: there is no layer.
     pub layer: Option<(u64, i64)>,
@@ -128,9 +119,6 @@ impl Flight {
 
 impl Builds {
     /// Loads what is known of earlier builds. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn load(layout: Layout, means: BuildMeans) -> io::Result<Self> {
         let (records, shares) = (Records::load(layout)?, Shares::new(BUILDS_MAX, BUILDS_TENANT_MAX));
         Ok(Self { means, records, flights: Mutex::default(), shares })
@@ -221,9 +209,6 @@ impl Builds {
     }
 
     /// Lists what is known of the environments of a tenant, newest build first.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub async fn list(self: &Arc<Self>, tenant: TenantId) -> Result<Vec<KnownEnvironment>, Error> {
         let builds = Arc::clone(self);
         blocking("list the environments", move || {
@@ -292,17 +277,11 @@ impl Builds {
     }
 
     /// Removes the environments that no session has used for two weeks. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn forget_unused(&self) -> io::Result<()> {
         self.means.store.forget_environments(SystemTime::now() - ENVIRONMENT_UNUSED)
     }
 
     /// Removes everything of a tenant whose sessions are closed. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
         self.means.store.close_tenant(tenant)?;
         self.records.close_tenant(tenant)

@@ -16,11 +16,8 @@ const BUILDER_VERSION: u32 = 1;
 /// What an environment is made of.
 #[derive(Debug, Clone)]
 pub struct EnvironmentSpec {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The project.
     pub project: ProjectId,
-    /// The image below.
     pub image: Manifest,
     /// The variables of the script: `NAME=value`.
     pub env: Vec<String>,

@@ -10,7 +10,6 @@ use std::{fmt, fs, io, path::PathBuf, str::FromStr};
 /// What an environment is called among layers.
 const ENVIRONMENT: &str = "environment:";
 
-/// The name of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum LayerName {
@@ -23,7 +22,6 @@ pub enum LayerName {
 /// The name of what a setup made. Only its tenant can have it: a secret of the tenant may have shaped it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EnvironmentName {
-    /// The tenant.
     pub tenant: TenantId,
     /// The digest of everything that it depends on.
     pub key: Digest,

@@ -92,7 +92,6 @@ impl Ledger {
         }
     }
 
-    /// The environments of a tenant.
     pub(super) fn environments(&self, tenant: TenantId) -> HashMap<EnvironmentName, StoredLayer> {
         let all = self.layers.iter().filter_map(|(layer, stored)| match layer {
             LayerName::Environment(name) if name.tenant == tenant => Some((name.clone(), *stored)),
@@ -106,7 +105,6 @@ impl Ledger {
         self.used().contains(layer)
     }
 
-    /// Takes out a layer.
     pub(super) fn take_out(&mut self, layer: &LayerName) {
         self.layers.remove(layer);
     }

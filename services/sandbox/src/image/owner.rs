@@ -9,9 +9,6 @@ const NO_TENANT: TenantId = TenantId(uuid::Uuid::nil());
 
 /// Takes a slot out of the `count` user ids of workspaces: the one that `file` names, else the highest free one. `None`: workspaces have all
 /// of them.
-///
-/// # Errors
-/// Those of the file system.
 pub fn take_slot(file: &Path, used: &mut BTreeMap<u32, TenantId>, count: u32) -> io::Result<Option<u32>> {
     let earlier = match std::fs::read_to_string(file) {
         Ok(text) => text.trim().parse().ok(),

@@ -21,7 +21,6 @@ const LOG: &str = "log";
 /// `state.json`: `{"project":"prj_…","started_at_ms":1795292980519,"ended_at_ms":1795292999000,"code":"setup_failed","message":"…"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildRecord {
-    /// The project.
     pub project: String,
     /// The script. Earlier versions had only setups.
     #[serde(default)]
@@ -50,9 +49,6 @@ pub(super) fn milliseconds(time: SystemTime) -> i64 {
 
 impl Records {
     /// The records in the data directory. Builds that an earlier service did not end count as interrupted. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn load(layout: Layout) -> io::Result<Self> {
         let records = Self { layout };
         for entry in fs::read_dir(records.layout.builds())? {
@@ -73,9 +69,6 @@ impl Records {
     }
 
     /// Notes that a build began. `ready` are the keys of the tenant that have a layer. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn begin(
         &self,
         name: &EnvironmentName,
@@ -104,18 +97,12 @@ impl Records {
     }
 
     /// Notes how a build ended, with what it printed. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn end(&self, name: &EnvironmentName, record: &BuildRecord, log: &[u8]) -> io::Result<()> {
         layout::replace_quickly(&self.directory(name).join(LOG), log)?;
         self.write(name, record)
     }
 
     /// The record of a key. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn find(&self, name: &EnvironmentName) -> io::Result<Option<BuildRecord>> {
         match fs::read(self.directory(name).join(STATE)) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -125,9 +112,6 @@ impl Records {
     }
 
     /// The log of a key; empty without one. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn log(&self, name: &EnvironmentName) -> io::Result<Vec<u8>> {
         match fs::read(self.directory(name).join(LOG)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
@@ -136,9 +120,6 @@ impl Records {
     }
 
     /// The records of a tenant, newest first. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn list(&self, tenant: TenantId) -> io::Result<Vec<(Digest, BuildRecord)>> {
         let entries = match fs::read_dir(self.of_tenant(tenant)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
@@ -156,17 +137,11 @@ impl Records {
     }
 
     /// Forgets a key. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn remove(&self, name: &EnvironmentName) -> io::Result<()> {
         layout::remove_directory(&self.directory(name))
     }
 
     /// Forgets a tenant. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
         layout::remove_directory(&self.of_tenant(tenant))
     }

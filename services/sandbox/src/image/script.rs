@@ -57,7 +57,6 @@ impl BuildStage {
         }
     }
 
-    /// The code of a script that failed.
     pub fn failed(self) -> Code {
         match self {
             Self::Setup => Code::SetupFailed,
@@ -91,13 +90,10 @@ impl BuildStage {
 /// How far a build is.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// What it printed.
     pub log: Tail,
-    /// Its end.
     pub end: Option<BuildEnd>,
 }
 
-/// The end of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildEnd {
     /// `None`: the machine has the environment.
@@ -130,23 +126,16 @@ pub struct ScriptLimits {
     pub without_terminals: bool,
 }
 
-/// A script that runs.
 pub struct ScriptRun<'a> {
-    /// Which script it is.
     pub stage: BuildStage,
     /// The command; the time limit and the bound of the output are filled in.
     pub exec: Exec,
-    /// Whether it gets secrets.
     pub has_secrets: bool,
-    /// What it may take.
     pub limits: ScriptLimits,
     /// Where its files are on this machine.
     pub tree: PathBuf,
-    /// Measures them.
     pub measure: fn(&Path, &[i32], u64) -> io::Result<Measure>,
-    /// Knows the disk.
     pub store: &'a Store,
-    /// Gets what it prints.
     pub progress: &'a watch::Sender<Progress>,
     /// Cancelled when it must end.
     pub stop: &'a CancellationToken,

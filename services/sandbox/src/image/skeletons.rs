@@ -19,9 +19,6 @@ const OPAQUE: &str = "user.overlay.opaque";
 
 /// Writes the skeleton for `layers` (lowest first) into `directory`, which exists and is empty. It belongs to the owner of layers, as they do:
 /// a build on top of it can change `/etc` and the like. Blocks.
-///
-/// # Errors
-/// Those of the file system.
 pub(super) fn write(directory: &Path, layers: &[PathBuf], owner: Option<u32>) -> io::Result<()> {
     let passwd = find(layers, "passwd")?;
     let group = find(layers, "group")?;

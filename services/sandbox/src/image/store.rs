@@ -38,7 +38,6 @@ const ENTRY_BYTES: u64 = 4096;
 /// What the store needs of the service.
 #[derive(Debug)]
 pub struct StoreSpec {
-    /// The data directory.
     pub layout: Layout,
     /// The program that unpacks layers.
     pub unpack: PathBuf,
@@ -48,7 +47,6 @@ pub struct StoreSpec {
     pub overlay: Overlay,
     /// What all layers together may take; bytes.
     pub bytes_max: u64,
-    /// The disk.
     pub quota: Arc<Quota>,
     /// They remove what is left of a layer that did not arrive.
     pub tasks: Tasks,
@@ -68,7 +66,6 @@ pub struct Store {
 pub struct Record {
     /// Bytes of all files.
     pub bytes: u64,
-    /// Entries of the archive.
     pub entries: u64,
     /// The tenant that brought the layer of an image, whose share of the machine it takes. Layers of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,9 +82,6 @@ pub struct Pin {
 
 impl Store {
     /// Loads the layers from the disk. `used` are the images of all workspaces. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn load(spec: StoreSpec, used: &[Manifest]) -> io::Result<Self> {
         let mut ledger = Ledger::default();
         used.iter().filter(|image| !image.is_empty()).for_each(|image| ledger.pin(image));
@@ -205,9 +199,6 @@ impl Store {
     }
 
     /// Removes the environments that no workspace uses, and that none has used since `since`. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn forget_environments(&self, since: SystemTime) -> io::Result<()> {
         let mut ledger = self.ledger();
         let removed = ledger.unused_environments(since);
@@ -220,9 +211,6 @@ impl Store {
     }
 
     /// Removes all environments of a tenant without workspaces. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
         let mut ledger = self.ledger();
         let names = ledger.environments(tenant).into_keys();
@@ -352,9 +340,6 @@ impl Store {
     }
 
     /// Makes the directory in which overlayfs prepares the changes of a build. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn make_work(&self, arrival: &Path) -> io::Result<()> {
         let work = arrival.join(WORK);
         fs::create_dir(&work)?;
@@ -362,9 +347,6 @@ impl Store {
     }
 
     /// Removes it. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn remove_work(&self, arrival: &Path) -> io::Result<()> {
         let work = arrival.join(WORK);
         // Overlayfs closes its own directory to all but root.

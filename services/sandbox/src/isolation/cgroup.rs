@@ -39,7 +39,6 @@ pub enum Base {
     V1(BTreeMap<&'static str, PathBuf>),
     /// One directory whose children have the memory and pids controllers.
     V2(PathBuf),
-    /// Nowhere.
     None,
 }
 
@@ -88,7 +87,6 @@ pub(super) struct Entrances {
 pub struct Events {
     /// Processes that the kernel killed because memory ran out.
     pub memory_kills: u64,
-    /// Forks that were refused.
     pub fork_refusals: u64,
 }
 
@@ -228,9 +226,6 @@ impl Group {
     }
 
     /// The entrances of the group; `None` in version 2, where [`Group::take_in`] moves the process.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn entrances(&self) -> io::Result<Option<Entrances>> {
         if self.version == Version::V2 {
             return Ok(None);

@@ -23,7 +23,6 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// What this machine and the settings give.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The bubblewrap program.
     pub bwrap: PathBuf,
     /// As bubblewrap prints it, for example "0.8.0".
     pub bwrap_version: String,

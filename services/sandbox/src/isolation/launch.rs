@@ -65,7 +65,6 @@ struct InitSettings {
 struct ProgramStart {
     /// Bubblewrap's last arguments.
     args: Vec<OsString>,
-    /// What bubblewrap gets open.
     fds: Vec<OwnedFd>,
     /// The lists of tasks of the groups that the child enters.
     groups: Vec<OwnedFd>,
@@ -73,7 +72,6 @@ struct ProgramStart {
     pipes: [Stdio; 2],
 }
 
-/// Directories of the launcher.
 #[derive(Debug)]
 pub struct Directories {
     /// /etc of all sandboxes. It exists.
@@ -127,7 +125,6 @@ impl Launcher {
         Ok(Self { facts, etc, loader, copies, filters, fake_root, queue, tasks })
     }
 
-    /// What this machine gives.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -382,9 +379,6 @@ pub(super) fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Gives `path` to the user of a session, when sandboxes have users of their own, and closes it to all others.
-///
-/// # Errors
-/// Those of the file system.
 pub fn give_to(facts: &Facts, uid: u32, path: &std::path::Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
     match facts.user {

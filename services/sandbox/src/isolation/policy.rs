@@ -8,7 +8,6 @@ pub(super) const OPEN_FILES_MAX: u64 = 4_096;
 /// The limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory, bytes.
     pub memory_bytes: u64,
     /// Processes and threads.
     pub processes: u32,

@@ -72,7 +72,6 @@ pub struct ProcessEnd {
     pub events: Events,
 }
 
-/// The start of a process.
 pub(super) struct ProcessStart {
     pub(super) command: Command,
     pub(super) group: Option<Group>,

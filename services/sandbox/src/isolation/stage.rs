@@ -56,16 +56,23 @@ pub(super) struct MountPoint<'view> {
 /// One step of the child.
 #[derive(Debug)]
 enum Step {
-    /// Makes a directory.
     Directory(CString),
     /// Makes an empty file.
     File(CString),
-    /// Makes a symbolic link.
-    Link { target: CString, path: CString },
+    Link {
+        target: CString,
+        path: CString,
+    },
     /// Mounts a copy of a mount. The mount's own path may lead through directories that only root may enter.
-    Mount { copy: MountCopy, to: CString },
+    Mount {
+        copy: MountCopy,
+        to: CString,
+    },
     /// Joins layers at [`ROOT`].
-    Overlay { options: CString, flags: MsFlags },
+    Overlay {
+        options: CString,
+        flags: MsFlags,
+    },
     /// Mounts a file system in memory at [`ROOT`].
     Memory,
 }
@@ -74,7 +81,6 @@ enum Step {
 #[derive(Debug)]
 struct MountCopy {
     tree: OwnedFd,
-    /// What it is a copy of.
     source: CString,
     flags: OpenTreeFlags,
     is_directory: bool,

@@ -14,7 +14,6 @@ use tokio::process::{Child, Command};
 /// One layer to be unpacked.
 #[derive(Debug)]
 pub struct UnpackSpec<'a> {
-    /// The program.
     pub program: &'a Path,
     /// The directory that it fills.
     pub directory: &'a Path,

@@ -90,7 +90,6 @@ impl Arrival {
 }
 
 impl ObjectsBringer {
-    /// What another session brings.
     pub fn arrival(&self) -> Option<&Arrival> {
         match self {
             Self::This(_) => None,

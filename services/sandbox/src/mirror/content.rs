@@ -14,7 +14,6 @@ pub const MIRROR_REPORT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The endings of the files of a pack.
 const ENDINGS: [&str; 3] = ["pack", "idx", "rev"];
 
-/// The content of a mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorContent {
     /// The files of its packs, by name.
@@ -23,7 +22,6 @@ pub struct MirrorContent {
     tips: BTreeSet<String>,
 }
 
-/// A file of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackFile {
     pub(super) name: String,

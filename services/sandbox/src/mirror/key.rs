@@ -10,9 +10,7 @@ use sha2::{Digest as _, Sha256};
 /// The name of a mirror: only sessions of its tenant and its project have it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MirrorKey {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The project.
     pub project: ProjectId,
     /// The SHA-256 of the way to the server and of the URL, in hexadecimal digits.
     pub source: Box<str>,

@@ -40,7 +40,6 @@ impl Ledger {
         }
     }
 
-    /// Notes a use.
     pub(super) fn touch(&mut self, key: &MirrorKey, now: SystemTime) {
         if let Some(stored) = self.mirrors.get_mut(key) {
             stored.used_at = now;

@@ -28,7 +28,6 @@ pub(super) struct MirrorObjects(Vec<LfsPointer>);
 pub(super) struct SessionObjects {
     /// Their directory. No process has them open.
     store: PathBuf,
-    /// All of them.
     pub(super) pointers: BTreeSet<LfsPointer>,
     /// Those that the session had to transfer although the generation that its helper could read has them: their files there are damaged.
     pub(super) damaged: HashSet<LfsPointer>,

@@ -46,11 +46,9 @@ const MIRRORS_TOO_LARGE_MAX: usize = 1_000;
 /// What the mirrors need of the service.
 #[derive(Debug)]
 pub struct MirrorsSpec {
-    /// The data directory.
     pub layout: Layout,
     /// What all mirrors together may take, bytes, of which one tenant gets three quarters; 0: the machine keeps none.
     pub bytes_max: u64,
-    /// The disk.
     pub quota: Arc<Quota>,
     /// They remove mirrors.
     pub tasks: Tasks,
@@ -88,9 +86,6 @@ struct Filling {
 
 impl Mirrors {
     /// Loads the mirrors from the disk. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn load(spec: MirrorsSpec) -> io::Result<Self> {
         let mut ledger = Ledger::default();
         for tenant in fs::read_dir(spec.layout.mirrors())? {
@@ -121,9 +116,6 @@ impl Mirrors {
 
     /// Takes the mirror of a clone into use. If another clone fills the mirror, this waits for its end, or until the caller has `left`: the packs
     /// are then on this disk. A clone waits once, and then goes on with what there is.
-    ///
-    /// # Errors
-    /// Those of the file system.
     ///
     /// Cancel-safe.
     pub async fn take(
@@ -344,9 +336,6 @@ impl Mirrors {
     }
 
     /// Removes all mirrors of a tenant without sessions. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
         lock(&self.ledger).retire_tenant(tenant);
         self.report();
@@ -401,9 +390,6 @@ impl MirrorUse {
     }
 
     /// Goes on with the newest generation, which may have objects that another session has brought.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub async fn refresh(self) -> Result<Self, Error> {
         let Self { mirrors, key, filling, .. } = self;
         Ok(Self { filling, ..mirrors.find(key).await? })

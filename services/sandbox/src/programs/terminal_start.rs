@@ -24,7 +24,6 @@ pub struct Program {
     pub info: v1::Terminal,
     /// The whole environment, as `NAME=value`.
     pub env: Vec<String>,
-    /// The size of the terminal.
     pub size: v1::TerminalSize,
 }
 

@@ -3,7 +3,6 @@
 
 use tokio::sync::watch;
 
-/// The start of one sandbox.
 #[derive(Debug, Default)]
 pub struct SandboxStart {
     state: watch::Sender<State>,
@@ -13,7 +12,6 @@ pub struct SandboxStart {
 struct State {
     is_begun: bool,
     is_over: bool,
-    /// What went wrong.
     failure: Option<String>,
     /// Whether an exec tells it.
     is_told: bool,
@@ -39,12 +37,11 @@ impl SandboxStart {
         drop(self.state.subscribe().wait_for(|state| state.is_over).await);
     }
 
-    /// What went wrong.
     pub fn failure(&self) -> Option<String> {
         self.state.borrow().failure.clone()
     }
 
-    /// The same for the first exec. Later calls give nothing.
+    /// Returns what went wrong, to the first exec alone. Later calls give nothing.
     pub fn take_failure(&self) -> Option<String> {
         let is_new = self.state.send_if_modified(|state| {
             state.failure.is_some() && !std::mem::replace(&mut state.is_told, true)

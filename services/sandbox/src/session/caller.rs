@@ -7,7 +7,6 @@ use std::sync::Arc;
 /// The session that a call is about.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The session.
     pub session: Arc<Session>,
     /// The session whose workspace it works in; often the same.
     pub root: Arc<Session>,

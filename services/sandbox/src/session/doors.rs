@@ -94,9 +94,6 @@ impl Doors {
     }
 
     /// The door as the helper that clones sees it; `None`: this machine has no doors.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn mount(&self, key: &Key) -> io::Result<Option<Mount>> {
         let (Some(all), Some(home)) = (&self.all, self.home(key)) else { return Ok(None) };
         let door = home.join("door");

@@ -8,9 +8,7 @@ use std::time::Instant;
 /// The cloned files of a source, in the directory that becomes the workspace. Without it, what is there is removed.
 #[derive(Debug)]
 pub struct Draft {
-    /// What was asked for.
     pub key: DraftKey,
-    /// Whose the files are.
     pub slot: Slot,
     /// The commit that changes are compared with.
     pub base_commit: String,

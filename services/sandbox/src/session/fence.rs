@@ -13,7 +13,6 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// The epoch of the first loop of a session. There is no lower one.
 const FIRST_EPOCH: u64 = 1;
 
-/// The fence of one session.
 #[derive(Debug)]
 pub struct Fence {
     path: PathBuf,

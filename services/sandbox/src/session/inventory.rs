@@ -15,7 +15,6 @@ use std::{
 /// What the disk has of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory {
-    /// The session.
     pub key: Key,
     /// Whether it has a workspace of its own.
     pub has_files: bool,
@@ -26,9 +25,6 @@ pub struct Inventory {
 }
 
 /// Lists at most `limit` sessions after `after`, by the names of their directories. Blocks.
-///
-/// # Errors
-/// Those of the file system.
 pub fn list(layout: &Layout, after: &str, limit: usize) -> io::Result<Vec<Inventory>> {
     let (tenant_after, _) = after.split_once('/').unwrap_or_default();
     let parents = [layout.workspaces(), layout.all_execs()];
@@ -51,9 +47,6 @@ pub fn list(layout: &Layout, after: &str, limit: usize) -> io::Result<Vec<Invent
 }
 
 /// Lists all sessions of a tenant. Blocks.
-///
-/// # Errors
-/// Those of the file system.
 pub fn of_tenant(layout: &Layout, tenant: TenantId) -> io::Result<Vec<Key>> {
     let mut keys = BTreeSet::new();
     for parent in [layout.workspaces(), layout.all_execs(), layout.fences()] {
@@ -63,7 +56,6 @@ pub fn of_tenant(layout: &Layout, tenant: TenantId) -> io::Result<Vec<Key>> {
     Ok(keys.iter().filter_map(key).collect())
 }
 
-/// The cursor of a session.
 pub fn cursor(key: &Key) -> String {
     format!("{}/{}", key.tenant, key.session)
 }

@@ -34,7 +34,6 @@ pub(crate) struct StepGuard<'a> {
 }
 
 impl OpeningProgress {
-    /// Enters a step.
     pub(crate) fn enter(&self, step: OpeningStep) -> StepGuard<'_> {
         let mut newest = lock(&self.0);
         newest.number += 1;

@@ -16,7 +16,6 @@ use tokio::sync::oneshot;
 /// One of so many places is kept free as long as an idle sandbox can end for it.
 const RESERVE_PART: u32 = 16;
 
-/// The places of sandboxes.
 #[derive(Debug)]
 pub struct Places {
     shares: Shares<TenantId>,
@@ -59,7 +58,6 @@ struct IdleSandbox {
 enum Choice {
     /// The order that gets its place.
     Order(u64),
-    /// A free place.
     Reserve,
 }
 

@@ -23,22 +23,17 @@ use domain::ids::TenantId;
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// What all sessions share.
 #[derive(Debug)]
 pub struct Shared {
     /// The terminals that run, by tenant.
     pub terminals: Arc<Shares>,
-    /// Starts sandboxes.
     pub launcher: Launcher,
-    /// Runs git.
     pub helpers: Helpers,
     /// The workspace that sessions without files start with.
     pub empty: EmptyWorkspace,
-    /// The mirrors of repositories.
     pub mirrors: Arc<Mirrors>,
     /// Watches the disk space of workspaces.
     pub disks: Arc<DiskWatch>,
-    /// The layers of images.
     pub images: Arc<Store>,
     /// Those that are on their way.
     pub arrivals: Arrivals,
@@ -46,9 +41,7 @@ pub struct Shared {
     pub builds: Arc<Builds>,
     /// The doors of sessions to the network.
     pub doors: Doors,
-    /// The data directory.
     pub layout: Layout,
-    /// Where tasks are spawned.
     pub tasks: Tasks,
     /// Cancelled when the service stops.
     pub shutdown: CancellationToken,
@@ -56,7 +49,6 @@ pub struct Shared {
     pub config: Config,
     /// How long a sandbox may be idle before it ends.
     pub idle: Duration,
-    /// The places of sandboxes.
     pub places: Places,
     /// The user ids of workspaces.
     pub slots: Arc<Slots>,

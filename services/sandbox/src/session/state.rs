@@ -44,14 +44,11 @@ const SANDBOX_EFFECT_MS: u64 = 5_000;
 /// ended at once, so the call waits only while every sandbox runs a command.
 const SANDBOX_PLACE_MS: u64 = 10_000;
 
-/// One session.
 #[derive(Debug)]
 pub struct Session {
     /// Its tenant and its id.
     pub key: Key,
-    /// Its execs.
     pub execs: Arc<Registry>,
-    /// Its terminals.
     pub terminals: terminal::registry::Registry,
     pub(crate) shared: Arc<Shared>,
     fence: Fence,
@@ -191,9 +188,6 @@ impl Session {
     }
 
     /// Gives what the workspace started from, if there is one.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub async fn find_workspace(&self) -> Result<Option<Meta>, Error> {
         Meta::find(&self.shared.layout.workspace(&self.key)).await
     }

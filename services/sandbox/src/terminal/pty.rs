@@ -20,7 +20,6 @@ const END: Duration = Duration::from_millis(2 * domain::limits::EXEC_KILL_GRACE_
 /// A shell reports a signal as this number plus that of the signal.
 const CODE_SIGNAL: i32 = 128;
 
-/// One terminal.
 #[derive(Debug)]
 pub struct Terminal {
     sandbox: Arc<Sandbox>,
@@ -29,7 +28,6 @@ pub struct Terminal {
     pub(super) state: watch::Sender<State>,
 }
 
-/// The state of a terminal.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) info: v1::Terminal,

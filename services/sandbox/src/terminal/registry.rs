@@ -38,7 +38,6 @@ impl Registry {
         Ok(terminal)
     }
 
-    /// Gives all of them.
     pub async fn list(&self) -> Vec<v1::Terminal> {
         self.0.lock().await.iter().map(|terminal| terminal.info()).collect()
     }

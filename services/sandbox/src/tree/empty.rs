@@ -40,7 +40,6 @@ pub struct EmptyWorkspace {
     original: OnceCell<Original>,
 }
 
-/// What the copies have.
 #[derive(Debug, Clone)]
 pub(crate) struct Original {
     /// The commit that they start from.
@@ -51,7 +50,6 @@ pub(crate) struct Original {
     pub(crate) measure: Measure,
 }
 
-/// Where a copy goes.
 #[derive(Debug)]
 pub(crate) struct Copy<'a> {
     pub(crate) tenant: TenantId,

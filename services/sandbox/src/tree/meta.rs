@@ -78,9 +78,6 @@ impl Meta {
     }
 
     /// Reads it; `None` if there is no workspace. Blocks.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn read(directory: &Path) -> io::Result<Option<Self>> {
         match std::fs::read(directory.join(META)) {
             // The machine crashed in the seconds after the workspace was made. The files are not whole either.
@@ -94,9 +91,6 @@ impl Meta {
     }
 
     /// Reads it; `None` if there is no workspace.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub async fn find(directory: &Path) -> Result<Option<Self>, Error> {
         let directory = directory.to_owned();
         blocking("read the workspace's record", move || Self::read(&directory)).await

@@ -49,7 +49,6 @@ impl Drop for Upload {
 pub struct LfsRepository {
     /// As the caller gave it.
     pub url: String,
-    /// Where it is.
     pub address: GitAddress,
     /// Whether the files do not open without its objects. Otherwise the files came another way, and stay pointers where the server fails.
     pub is_required: bool,
@@ -67,7 +66,6 @@ pub struct LfsOrigins {
 /// What a workspace starts from.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Source {
-    /// An uploaded git bundle.
     Bundle(Upload),
     /// A repository of this machine.
     Directory(PathBuf),
@@ -75,10 +73,8 @@ pub enum Source {
     Door {
         /// As the caller gave it.
         url: String,
-        /// Where it is.
         address: GitAddress,
     },
-    /// A server.
     Remote {
         /// As the caller gave it.
         url: String,
@@ -90,7 +86,6 @@ pub enum Source {
 /// How a clone reaches a server. The service has checked the addresses in it, and the clone uses no others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// With TLS.
     Tls(Tunnel),
     /// With ssh at an address: options for ssh.
     Ssh(String),

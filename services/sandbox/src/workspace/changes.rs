@@ -77,7 +77,6 @@ struct Comparison<'a> {
     form: &'static str,
 }
 
-/// The changes of a workspace.
 struct Changes {
     /// Incomplete if it has more bytes than the comparison allows.
     patch: Vec<u8>,

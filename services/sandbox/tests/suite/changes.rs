@@ -38,7 +38,6 @@ struct Exported {
     bundle: Vec<u8>,
 }
 
-/// Exports in the form of `form`.
 async fn export_as(session: &Session, form: v1::ExportWorkspaceRequest) -> Result<Exported, tonic::Status> {
     let mut parts = export_parts(session, form).await?;
     let begun = parts.message().await?.unwrap();

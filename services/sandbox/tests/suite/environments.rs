@@ -57,10 +57,8 @@ pub struct Site {
     arguments: Vec<String>,
 }
 
-/// What a build tells.
 type BuildStream = Pin<Box<dyn Stream<Item = Result<v1::BuildEnvironmentResponse, Status>> + Send>>;
 
-/// A build that runs.
 pub struct Running {
     pub key: String,
     pub is_ready: bool,

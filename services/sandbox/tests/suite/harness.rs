@@ -240,7 +240,6 @@ impl Session {
         client.open_workspace(tokio_stream::iter(parts)).await.map(tonic::Response::into_inner)
     }
 
-    /// Clones a source ahead.
     pub async fn clone_source(
         &self,
         header: WorkspaceHeader,

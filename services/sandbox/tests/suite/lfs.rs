@@ -35,7 +35,6 @@ const OBJECTS: &str = "/git.example.com/open/app.git/info/lfs/objects";
 const CONTENT: &str = "the content of a picture, which is longer than a pointer of Git LFS is, because a pointer has at most 145 bytes, and \
                        this text has some more of them\n";
 
-/// The pointer of a content.
 pub fn pointer(content: &str) -> LfsPointer {
     LfsPointer::new(&hex(&Sha256::digest(content)), content.len() as u64).unwrap()
 }
@@ -50,10 +49,8 @@ pub struct Site {
 /// What a door that the test answers has been asked: `POST /…`.
 pub type Requests = Arc<Mutex<Vec<String>>>;
 
-/// How the door answers.
 #[derive(Clone)]
 enum Answers {
-    /// With these contents.
     Contents(Vec<&'static str>),
     /// With a refusal of this code.
     Refusal(&'static str),

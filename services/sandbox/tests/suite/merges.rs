@@ -18,7 +18,6 @@ struct Pair {
     origin: Session,
     copied: Session,
     commit: String,
-    /// Of the repository.
     url: String,
 }
 

@@ -9,7 +9,6 @@ use nix::{
 use sandbox::isolation::{facts::Facts, policy::User};
 use std::{collections::BTreeSet, fs};
 
-/// What programs may write.
 const WRITABLE: [&str; 12] = [
     "/dev/full",
     "/dev/null",

@@ -183,7 +183,6 @@ impl Permissions {
         }
     }
 
-    /// The verdict on a call.
     fn verdict(&self, agent: &str, subject: &Subject) -> Verdict {
         if subject.tools.iter().any(|tool| self.is_off(*tool)) {
             return Verdict::Deny;
@@ -317,7 +316,6 @@ impl Permissions {
     }
 }
 
-/// The hosts that these patterns name.
 fn parse_hosts(patterns: &[String]) -> Vec<HostName> {
     patterns.iter().filter_map(|pattern| HostName::parse(pattern).ok()).collect()
 }

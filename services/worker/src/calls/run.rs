@@ -250,7 +250,6 @@ impl SilentCalls {
         Some((exec_id, output))
     }
 
-    /// The context of a call.
     fn context(&self, call: Call) -> CallContext {
         CallContext {
             deps: Arc::clone(&self.deps),

@@ -32,7 +32,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-/// A session of a tenant.
 pub(super) type Key = (TenantId, SessionId);
 /// How to nudge each running loop.
 type Nudgers = HashMap<Key, watch::Sender<u64>>;

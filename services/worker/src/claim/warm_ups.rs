@@ -31,7 +31,6 @@ struct WarmUps {
     tenants: Mutex<HashMap<TenantId, TenantWarmUps>>,
 }
 
-/// Those of one tenant.
 #[derive(Debug, Default)]
 struct TenantWarmUps {
     /// Whether one runs: a tenant has one at a time, as on the sandbox machine.

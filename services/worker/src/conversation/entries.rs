@@ -87,7 +87,6 @@ pub(crate) fn compaction(parts: &[(u64, Part)]) -> Option<&Compaction> {
     parts.iter().find_map(|(_, part)| part.body.as_compaction())
 }
 
-/// The user message of an entry.
 pub(crate) fn as_user(entry: &MessageWithParts) -> Option<&User> {
     match &entry.message {
         Message::User(user) => Some(user),
@@ -95,7 +94,6 @@ pub(crate) fn as_user(entry: &MessageWithParts) -> Option<&User> {
     }
 }
 
-/// The assistant message of an entry.
 pub(super) fn as_step(entry: &MessageWithParts) -> Option<&Assistant> {
     match &entry.message {
         Message::Assistant(assistant) => Some(assistant),

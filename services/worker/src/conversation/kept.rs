@@ -19,7 +19,6 @@ const CONVERSATIONS_KEPT_MAX: usize = 1_000;
 /// Time for which a conversation is kept. Most people answer within it, or not for hours.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// The kept conversations.
 #[derive(Debug, Default)]
 pub(crate) struct KeptConversations(Mutex<Shelf>);
 
@@ -30,7 +29,6 @@ struct Shelf {
     bytes: usize,
 }
 
-/// A kept conversation.
 #[derive(Debug)]
 pub(crate) struct KeptConversation {
     pub(crate) tenant: TenantId,

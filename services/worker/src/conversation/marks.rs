@@ -16,7 +16,6 @@ pub(crate) const UNREADABLE: &str = "INVALID_JSON";
 /// The decision about a model that repeats the same call with the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repetition {
-    /// The model may continue.
     Allowed,
     /// A person is being asked.
     Pending,

@@ -143,7 +143,6 @@ impl Conversation {
         }
     }
 
-    /// Applies a stored event.
     pub(crate) fn apply(&mut self, event: &Event, seq: u64) {
         match event {
             Event::MessageUpdated(message) if self.find_mut(message.id()).is_some() => {
@@ -293,7 +292,6 @@ impl Conversation {
         tools.find(|(_, tool)| tool.call_id == call_id)
     }
 
-    /// The newest tool call of the conversation.
     pub(crate) fn newest_call(&self) -> Option<(&Part, &Tool)> {
         let parts = self.entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
         parts.map(|(_, part)| part).find_map(|part| Some((part, part.body.as_tool()?)))

@@ -37,7 +37,6 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Plans the summary that the message `request` requests.
     pub(crate) fn new(entries: &'a [MessageWithParts], request: &MessageId, window: &Window) -> Self {
         let request = position(entries, request).unwrap_or(entries.len());
         let before = newest_summary(&entries[..request]).map(|summary| &entries[summary.step]);

@@ -54,16 +54,13 @@ struct DraftBlock {
     unstored_since: Option<Instant>,
     metadata: Option<Map<String, Value>>,
     start: Timestamp,
-    /// When it was over.
     over: Option<BlockEnd>,
     /// Whether its whole part was returned to be stored.
     is_returned: bool,
 }
 
-/// The end of a block.
 #[derive(Debug, Clone, Copy)]
 struct BlockEnd {
-    /// For its part.
     at: Timestamp,
     /// When its part must be stored.
     store_at: Instant,
@@ -74,7 +71,6 @@ struct BlockEnd {
 pub(super) struct Draft {
     /// In the order in which they began.
     blocks: Vec<DraftBlock>,
-    /// The newest text that was sent.
     newest: Option<SentText>,
 }
 

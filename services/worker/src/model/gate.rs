@@ -184,7 +184,6 @@ impl OpenCall {
         self.bill.entries().into_iter().find(|entry| entry.id == self.id)
     }
 
-    /// The span of the call.
     pub(crate) fn span(&self) -> &Span {
         &self.span
     }

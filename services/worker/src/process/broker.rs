@@ -18,7 +18,6 @@ const OPEN: Duration = Duration::from_secs(5);
 /// Longest wait for a page: the longest time in which one must arrive, after the longest wait for its turn.
 const PAGE: Duration = Duration::from_secs(155);
 
-/// A page of the web.
 #[derive(Debug)]
 pub(crate) struct WebPage {
     /// Its address after all redirects.

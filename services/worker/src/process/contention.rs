@@ -29,7 +29,6 @@ struct Backlog {
 }
 
 impl Contention {
-    /// Records a doorbell ring.
     pub(crate) fn ring(&self) {
         self.with(|backlog| backlog.rings += 1);
     }

@@ -78,7 +78,6 @@ enum Files {
     Open,
 }
 
-/// What a door allows.
 #[derive(Debug, Clone, PartialEq)]
 struct DoorRules {
     lists: Vec<AllowList>,

@@ -22,7 +22,6 @@ const LAYERS_AT_ONCE: usize = 3;
 /// Pieces of a layer that are read ahead of the sandbox, each with at most 256 KiB: 1 MiB for one layer.
 const PIECES_AHEAD: usize = 4;
 
-/// The image of one workspace.
 pub(super) struct WorkspaceImage<'a> {
     pub(super) deps: &'a Deps,
     pub(super) identity: &'a Identity,

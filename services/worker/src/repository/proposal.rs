@@ -32,7 +32,6 @@ pub(super) struct ChosenEnvironment {
 pub(super) struct Proposer<'a> {
     pub(super) project: &'a ProjectId,
     pub(super) source: &'a Source,
-    /// The settings above the repository.
     pub(super) above: &'a Settings,
 }
 

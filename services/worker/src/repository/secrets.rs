@@ -10,7 +10,6 @@ use tonic::Status;
 /// The secrets of setup and install.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SetupSecrets {
-    /// For the broker.
     pub(super) variables: Vec<v1::SecretVariable>,
     /// For the sandbox: `NPM_TOKEN=NPM_TOKEN@3`. What a script made with another version is another environment.
     pub(super) versions: Vec<String>,

@@ -37,7 +37,6 @@ pub(crate) async fn track(
     Ok(Some(FilesState { snapshot: tracked.snapshot, branch }))
 }
 
-/// Two snapshots to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotPair<'a> {
     pub(crate) from: &'a str,

@@ -16,7 +16,6 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// A call to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) call_id: String,

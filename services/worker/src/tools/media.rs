@@ -18,7 +18,6 @@ use serde_json::Map;
 /// the step still fits into one gRPC message. A text takes the place of each further one.
 const STEP_MEDIA_WRITTEN_BYTES_MAX: usize = 6 * 1024 * 1024;
 
-/// Reads a binary file.
 pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolError> {
     let request = v1::ReadFileRequest {
         fence: ctx.identity.fence(),

@@ -35,7 +35,6 @@ pub(crate) struct Output {
     pub(crate) text: String,
     /// Exit code, diff, counts.
     pub(crate) metadata: Map<String, Value>,
-    /// The new todo list.
     pub(crate) todos: Option<Value>,
     /// Images and documents, with their bytes.
     pub(crate) media: Vec<File>,

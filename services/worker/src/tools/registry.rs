@@ -114,7 +114,6 @@ pub(crate) fn repeat(tool: Tool, input: &Value) -> Repeat {
 /// What the descriptions of some tools list.
 pub(crate) struct ToolLists<'a> {
     pub(crate) skills: &'a [rpc::v1::Skill],
-    /// Names and descriptions.
     pub(crate) subagents: &'a [(String, String)],
     /// The hosts that people may allow.
     pub(crate) askable_hosts: &'a BTreeSet<&'a str>,

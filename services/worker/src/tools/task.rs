@@ -12,7 +12,6 @@ use domain::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A validated call.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) description: String,

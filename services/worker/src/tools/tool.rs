@@ -1,6 +1,5 @@
 //! The names and properties of the tools, without their implementation.
 
-/// One of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     ApplyPatch,
@@ -23,7 +22,6 @@ pub(crate) enum Tool {
     Write,
 }
 
-/// Where a call runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Performer {
     /// A separate task that uses the sandbox.
@@ -69,7 +67,6 @@ impl Tool {
         Self::ALL.into_iter().find(|tool| tool.name().eq_ignore_ascii_case(name))
     }
 
-    /// Its name in calls.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ApplyPatch => "apply_patch",
@@ -114,7 +111,6 @@ impl Tool {
         }
     }
 
-    /// Where its calls run.
     pub(crate) fn performer(self) -> Performer {
         match self {
             Self::Network | Self::PlanExit | Self::Question | Self::Task => Performer::Loop,

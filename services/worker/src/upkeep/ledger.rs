@@ -8,7 +8,6 @@ const BATCH_MAX: i64 = 10_000;
 /// Transactions of one day. The next day continues.
 const BATCHES_MAX: usize = 100;
 
-/// Removes some of them.
 pub(super) async fn forget_old(deps: &Deps) -> Result<(), Error> {
     let costs = in_batches(|| deps.store.forget_old_costs(BATCH_MAX)).await?;
     let lines = in_batches(|| deps.store.forget_audit(BATCH_MAX)).await?;

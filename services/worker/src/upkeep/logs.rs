@@ -9,7 +9,6 @@ const SESSIONS_MAX: i64 = 500;
 /// Transactions for one session in one round; the next round continues.
 const STRETCHES_MAX: usize = 100;
 
-/// Compacts some logs.
 pub(super) async fn compact(deps: &Deps) -> Result<(), Error> {
     for session in with_store_timeout(deps.store.list_compactable(SESSIONS_MAX)).await? {
         // A log that cannot be compacted must not keep the others from it.

@@ -20,7 +20,6 @@ const OPENED_MAX: usize = 200_000;
 /// Longest wait for one answer of the sandbox.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// What a reconciliation found.
 #[derive(Debug, Default)]
 struct Findings {
     /// Files without a session whose removal was ordered.

@@ -27,7 +27,6 @@ const REMOVAL_WAIT: Duration = Duration::from_millis(domain::limits::WORKSPACE_H
 enum Answer {
     /// It removed the files, or it cannot yet.
     Given,
-    /// It is away.
     Missing,
 }
 

@@ -7,7 +7,6 @@ use store::tenant::projects::{Deletable, ProjectDeletion};
 /// Empty projects of one round, each deleted in a transaction of its own. The next round takes further ones.
 const PROJECTS_MAX: i64 = 200;
 
-/// Removes some of them.
 pub(super) async fn forget(deps: &Deps) -> Result<(), Error> {
     let mut projects = 0;
     for empty in with_store_timeout(deps.store.list_empty_projects(PROJECTS_MAX)).await? {

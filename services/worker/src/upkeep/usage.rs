@@ -9,7 +9,6 @@ const SESSIONS_MAX: i64 = 2_000;
 /// Transactions for one session in one round; the next round continues.
 const STRETCHES_MAX: usize = 20;
 
-/// Measures some logs.
 pub(super) async fn measure(deps: &Deps) -> Result<(), Error> {
     for session in with_store_timeout(deps.store.list_unmeasured(SESSIONS_MAX)).await? {
         measure_one(deps, &session).await?;

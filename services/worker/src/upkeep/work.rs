@@ -31,11 +31,8 @@ pub(super) enum Work {
     Sessions,
     /// Removes empty projects and revoked keys.
     Unused,
-    /// Removes old costs.
     Ledger,
-    /// Compacts logs.
     Compaction,
-    /// Measures logs.
     Measurement,
     /// Compares the sandbox with Postgres.
     Reconciliation,

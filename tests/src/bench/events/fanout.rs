@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 /// Chunks that a gateway should deliver in one second of CPU time.
 const CHUNKS_MIN: f64 = 200_000.0;
 
-/// The protocols of subscribers.
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
     Grpc,

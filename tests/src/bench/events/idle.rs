@@ -14,7 +14,6 @@ use rpc::v1;
 
 /// Number of gRPC streams over one connection.
 const STREAMS: usize = 100;
-/// The events of a directory.
 const PATH: &str = "/event?directory=bench";
 /// Limit of the memory of the gateway with all of them; MB.
 const ALL_MB: f64 = 200.0;

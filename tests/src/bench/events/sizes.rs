@@ -15,9 +15,7 @@ pub struct Sizes {
     pub answer_chunks: usize,
     /// Time between two of these chunks.
     pub apart: Duration,
-    /// Number of missed events.
     pub missed: u64,
-    /// Number of catch-ups.
     pub rounds: usize,
     /// Number of subscribers of idle sessions.
     pub idle: usize,

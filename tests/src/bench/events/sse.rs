@@ -11,7 +11,6 @@ use tokio::{
 /// Longest wait for the end of a turn.
 const TURN: Duration = Duration::from_secs(60);
 
-/// A client.
 pub(super) struct SseClient {
     stream: TcpStream,
     received: Vec<u8>,

@@ -31,7 +31,6 @@ pub(super) struct Attack {
 pub(super) struct Tally {
     /// The name of the attack.
     pub(super) attack: String,
-    /// Rounds that went through.
     pub(super) done: u64,
     refused: BTreeMap<String, u64>,
 }
@@ -82,7 +81,6 @@ impl Attack {
     }
 }
 
-/// All attacks.
 pub(super) fn all(sizes: &Sizes) -> Vec<Arc<Attack>> {
     let (some, parallel) = (
         |name, act: fn(Api, Http, Sizes) -> BoxFuture<'static, Round>| Attack::new(name, 1, sizes, act),

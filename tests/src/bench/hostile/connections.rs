@@ -81,7 +81,6 @@ pub(super) async fn idle(http: Http, sizes: Sizes) -> Round {
     Ok(())
 }
 
-/// Guesses at keys.
 pub(super) async fn wrong_keys(http: Http) -> Round {
     let request =
         reqwest::Client::new().get(format!("{}/session", http.url)).bearer_auth("flo_wrong_key_of_nobody");

@@ -23,7 +23,6 @@ pub(super) const ENDLESS_OUTPUT: &str = "timeout 10 yes";
 const DIFF_WAIT: Duration = Duration::from_secs(1);
 /// Bytes of the file that is edited.
 const EDITED_BYTES: usize = 900_000;
-/// Nesting of a command.
 const DEPTH: usize = 20_000;
 /// Terminals at once.
 const TERMINALS: usize = 8;

@@ -20,7 +20,6 @@ pub struct Sizes {
     pub note_bytes: usize,
     /// Connections that never send anything.
     pub idle_connections: usize,
-    /// Sessions that are queued.
     pub backlog: usize,
     /// Attacks that are left out, by name, to see what each costs.
     pub without: Vec<String>,
@@ -48,7 +47,6 @@ impl Sizes {
         }
     }
 
-    /// Shows that it works.
     pub fn smoke() -> Self {
         Self {
             alone: Duration::from_millis(500),

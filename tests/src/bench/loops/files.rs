@@ -16,7 +16,6 @@ use crate::{
 /// Number of steps of each turn.
 const STEPS: usize = 3;
 
-/// Measures both repositories alternately.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let model = Model::start().await;
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };

@@ -15,7 +15,6 @@ use std::time::Instant;
 
 /// Bytes of the tool output in each turn of the sessions that differ in length only.
 const OUTPUT_BYTES: usize = 100;
-/// Messages of a turn.
 const TURN_MESSAGES: usize = 3;
 /// The length for which there is a target, in messages.
 const USUAL_MESSAGES: usize = 200;

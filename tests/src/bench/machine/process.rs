@@ -48,7 +48,6 @@ impl Process {
         Self(command.spawn().expect("a process"))
     }
 
-    /// Kills it.
     pub fn kill(mut self) {
         self.0.kill().expect("a living process");
         self.0.wait().expect("a dead process");

@@ -17,14 +17,11 @@ pub enum Extent {
     Tree,
 }
 
-/// A process that is measured.
 #[derive(Debug, Clone)]
 pub struct MeasuredProcess {
     /// Its name in the report.
     pub name: String,
-    /// Its id.
     pub pid: u32,
-    /// What counts with it.
     pub extent: Extent,
 }
 
@@ -39,14 +36,11 @@ impl MeasuredProcess {
 /// CPU time on all cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In the program.
     pub user: Duration,
-    /// In the kernel.
     pub system: Duration,
 }
 
 impl CpuTime {
-    /// Returns the sum.
     pub fn total(self) -> Duration {
         self.user + self.system
     }
@@ -88,12 +82,10 @@ impl Meter {
     }
 }
 
-/// What a process used.
 #[derive(Debug, Clone)]
 pub struct Usage {
     /// Its name in the report.
     pub name: String,
-    /// Its CPU time.
     pub cpu: CpuTime,
     /// The peak of its resident memory; of a tree the sum, in which shared pages count for each process.
     pub peak_bytes: u64,
@@ -155,7 +147,6 @@ struct ProcessStatistics {
     ended: CpuTime,
 }
 
-/// All processes of the machine.
 fn processes() -> BTreeMap<u32, ProcessStatistics> {
     let entries = fs::read_dir("/proc").expect("processes").filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -24,7 +24,6 @@ pub(super) struct Events {
     read: usize,
 }
 
-/// One event.
 pub(super) struct Event(Value);
 
 impl Client {

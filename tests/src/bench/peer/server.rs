@@ -17,7 +17,6 @@ const START: Duration = Duration::from_secs(60);
 /// A server with OpenCode's API.
 #[derive(Debug)]
 pub struct Server {
-    /// Its address.
     pub url: String,
     /// The key of its client.
     pub key: Option<String>,

@@ -12,7 +12,6 @@ const CHUNKS: usize = 20;
 /// Steps of a session with calls.
 const STEPS: usize = 11;
 
-/// What a session does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// One prompt and a text.

@@ -1,6 +1,5 @@
 //! How much is counted.
 
-/// The number of sessions.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Sessions of each shape, one after the other.

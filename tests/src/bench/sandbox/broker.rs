@@ -30,7 +30,6 @@ use tokio::{
 /// The name by which the broker knows the server. Others reach it as `localhost`.
 const HOST: &str = "git.example.com";
 const TOKEN: &str = "token-of-the-benchmark";
-/// The repository.
 const AT: &str = "acme/app.git";
 /// A request that the server answers at once: it has no login.
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: git.example.com\r\nConnection: close\r\n\r\n";
@@ -44,9 +43,7 @@ const PROXY_MS: f64 = 1.0;
 /// The sizes of the measurements.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    /// Pushes of each kind.
     pushes: usize,
-    /// Connections of each kind.
     connections: usize,
 }
 

@@ -7,7 +7,6 @@ use rpc::{
 };
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
-/// A client of the service.
 pub(super) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// Connects to the service of a stack.

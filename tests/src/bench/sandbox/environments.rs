@@ -24,7 +24,6 @@ use testkit::registry::content::digest;
 
 /// What the programs of the image are: a shell, and what it loads.
 const SHELL: &str = "/bin/bash";
-/// Layers of the image.
 const LAYERS: usize = 5;
 /// A setup that takes no time, so that nothing but the look-up is measured.
 const SETUP: &str = "echo made > /made";
@@ -66,7 +65,6 @@ pub async fn measure(sizes: &Sizes) -> Vec<Figure> {
 /// A sandbox service, seen from outside.
 struct Machine<'a> {
     client: Client,
-    /// Its data directory.
     data: PathBuf,
     /// Where archives are made.
     directory: &'a Path,

@@ -44,7 +44,6 @@ const PROGRAMS: [&str; 3] = ["/bin/bash", "/bin/ls", "/bin/mkdir"];
 pub struct Sizes {
     /// Commits of the large repository, each with a file that git cannot compress.
     commits: usize,
-    /// Bytes of each of these files.
     file_bytes: u64,
     /// Later sessions on each repository.
     rounds: usize,

@@ -11,7 +11,6 @@ use sqlx::{AssertSqlSafe, Row as _};
 /// Number of entries that are sent to Redis at once.
 const ENQUEUED_AT_ONCE: usize = 500;
 
-/// The owners of the copies.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::bench) enum Owners {
     /// The owner of the template.

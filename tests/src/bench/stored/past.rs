@@ -25,7 +25,6 @@ pub(in crate::bench) struct Past {
 /// The part of the past that the model receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::bench) enum PastView {
-    /// All messages.
     Everything,
     /// A summary, and the turn after it.
     Summary,

@@ -22,7 +22,6 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The relay. It runs until the process exits.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// Its host and port.
     address: String,
     traffic: Arc<Mutex<Traffic>>,
 }

@@ -40,7 +40,6 @@ pub const CHECKS: [(Invariant, Check); 26] = [
     (Invariant::I14, ownership::drains_release_sessions),
 ];
 
-/// Runs every check.
 pub fn all(history: &History) -> Vec<Violation> {
     let surprises = history.surprises.iter();
     let surprises =
@@ -48,7 +47,6 @@ pub fn all(history: &History) -> Vec<Violation> {
     CHECKS.iter().flat_map(|(_, check)| check(history)).chain(surprises).collect()
 }
 
-/// Counts the violations of each promise.
 pub fn count(violations: &[Violation]) -> BTreeMap<Invariant, usize> {
     let mut counts = BTreeMap::new();
     for violation in violations {

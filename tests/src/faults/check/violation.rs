@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// A promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Invariant {
     /// Every confirmed prompt is stored once and taken once, and its turn does what its script says.
@@ -30,7 +29,6 @@ pub enum Invariant {
     I11,
     /// No client sees another tenant's data.
     I12,
-    /// All resources are released.
     I13,
     /// A worker that is asked to stop does so in time, with little delay for its sessions.
     I14,
@@ -38,14 +36,11 @@ pub enum Invariant {
     Surprise,
 }
 
-/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The promise.
     pub invariant: Invariant,
     /// The session or process that it concerns, or `all`.
     pub subject: String,
-    /// How it was broken.
     pub description: String,
 }
 

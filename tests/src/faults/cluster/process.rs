@@ -28,7 +28,6 @@ const DRAIN: Duration = Duration::from_secs(40);
 pub struct Spec {
     /// `worker-1`.
     pub name: String,
-    /// The program.
     pub program: PathBuf,
     /// Its arguments, with the sub-command first.
     pub arguments: Vec<String>,
@@ -41,7 +40,6 @@ pub struct Spec {
 /// A process that can be restarted under the same name. It dies with the harness.
 #[derive(Debug)]
 pub struct Process {
-    /// Its command.
     pub spec: Spec,
     child: Option<Child>,
 }

@@ -21,13 +21,10 @@ pub enum Fault {
     Drain(usize, u64),
     /// The sandbox service dies with everything that runs in it.
     KillSandbox(u64),
-    /// Redis loses all data.
     FlushRedis,
     /// Redis dies and comes back empty.
     KillRedis(u64),
-    /// Redis is frozen.
     FreezeRedis(u64),
-    /// NATS dies.
     KillNats(u64),
     /// Postgres stops at once, without a checkpoint, and recovers.
     CrashPostgres(u64),
@@ -54,50 +51,32 @@ pub enum Fault {
 /// A part of the system that only one fault may use at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// The process.
     Process(Service),
-    /// The sandbox service.
     Sandbox,
-    /// Postgres, Redis or NATS.
     Server(Server),
-    /// The link from a service to a server.
     Link(Service, Server),
     /// The link from clients to a gateway.
     Front(usize),
 }
 
-/// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// See [`Fault::Kill`].
     KillWorker,
-    /// See [`Fault::Kill`].
     KillGateway,
-    /// See [`Fault::KillUnheard`].
     KillUnheard,
-    /// See [`Fault::Repeat`].
     Repeat,
     /// See [`Fault::Freeze`]; longer than the lease.
     FreezeWorker,
     /// See [`Fault::Freeze`]; shorter than the lease.
     PauseWorker,
-    /// See [`Fault::Drain`].
     DrainWorker,
-    /// See [`Fault::KillSandbox`].
     KillSandbox,
-    /// See [`Fault::FlushRedis`].
     FlushRedis,
-    /// See [`Fault::KillRedis`].
     KillRedis,
-    /// See [`Fault::FreezeRedis`].
     FreezeRedis,
-    /// See [`Fault::KillNats`].
     KillNats,
-    /// See [`Fault::CrashPostgres`].
     CrashPostgres,
-    /// See [`Fault::Terminate`].
     TerminateBackends,
-    /// See [`Fault::Cut`].
     CutLink,
     /// See [`Fault::Link`]; both directions are silent.
     SilentLink,
@@ -111,15 +90,11 @@ pub enum Kind {
     TornStream,
     /// See [`Fault::Late`]; calls to the sandbox.
     LateCall,
-    /// See [`Fault::LateWrite`].
     LateWrite,
     /// See [`Fault::Late`]; messages to subscribers.
     LateNews,
-    /// See [`Fault::CutFront`].
     CutFront,
-    /// See [`Fault::SilentFront`].
     SilentFront,
-    /// See [`Fault::WakeStorm`].
     WakeStorm,
 }
 
@@ -154,7 +129,6 @@ pub const EVERYTHING: [(Kind, u32); 26] = [
 ];
 
 impl Kind {
-    /// Its name in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::KillWorker => "kill -9 worker",
@@ -186,7 +160,6 @@ impl Kind {
         }
     }
 
-    /// Chooses a fault of this kind.
     pub fn choose(self, rng: &mut StdRng) -> Fault {
         let worker = rng.random_range(0..WORKERS);
         let gateway = rng.random_range(0..GATEWAYS);

@@ -12,7 +12,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use testkit::dump::{self, Holder};
 use tokio_util::sync::CancellationToken;
 
-/// Kind of its injections.
 pub const POISON: &str = "poison kills its worker";
 /// Time between two polls of the holders of poisons.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -22,7 +22,6 @@ impl TargetLocks {
         is_free
     }
 
-    /// Unlocks these targets.
     pub fn unlock(&self, targets: &[Target]) {
         let mut locked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.iter().for_each(|target| {

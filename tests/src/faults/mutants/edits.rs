@@ -11,7 +11,6 @@ pub struct Edit {
     pub file: &'static str,
     /// The text of the guard, which occurs in the file exactly once.
     pub guard: &'static str,
-    /// The replacement.
     pub without: &'static str,
 }
 
@@ -22,7 +21,6 @@ impl Mutant {
     }
 }
 
-/// All edits, mutant by mutant.
 const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::EpochUnchecked,

@@ -63,7 +63,6 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All mutants.
     pub const ALL: [Self; 21] = [
         Self::EpochUnchecked,
         Self::EpochBySelect,

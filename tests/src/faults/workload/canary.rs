@@ -1,7 +1,6 @@
 //! Canaries: unique words. Each names its tenant, its session and the one call or prompt that may contain it, so that the
 //! checker knows where it may occur.
 
-/// Prefix of every canary.
 const PREFIX: &str = "cn.t";
 
 /// Makes the canaries of one session: `cn.t<tenant>.s<session>.<number>`.
@@ -18,7 +17,6 @@ impl Canaries {
         Self { tenant, session, count: 0 }
     }
 
-    /// Makes a new canary.
     pub fn make(&mut self) -> String {
         self.count += 1;
         format!("{PREFIX}{}.s{}.{}", self.tenant, self.session, self.count)

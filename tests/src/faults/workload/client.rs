@@ -28,7 +28,6 @@ type Authorized = InterceptedService<Channel, Bearer>;
 /// The client of one tenant. Clones share its record.
 #[derive(Clone)]
 pub struct Client {
-    /// The tenant's number.
     pub tenant: usize,
     project_id: String,
     key: String,
@@ -55,7 +54,6 @@ impl Client {
         })
     }
 
-    /// Records a wrong behaviour.
     pub fn record_surprise(&self, subject: &str, description: String) {
         let surprise = Surprise { at_us: now_us(), subject: subject.to_owned(), description };
         self.surprises.lock().unwrap_or_else(PoisonError::into_inner).push(surprise);
@@ -266,7 +264,6 @@ pub fn is_transient(status: &Status) -> bool {
     rpc::status::code_of(status).is_none() || status.code() == Code::Unavailable
 }
 
-/// Describes a status.
 pub fn sentence(status: &Status) -> String {
     let code = rpc::status::code_of(status).unwrap_or_default();
     format!("{:?} {code}: {}", status.code(), status.message())

@@ -36,7 +36,6 @@ pub enum Kind {
     Slow,
     /// It calls several long commands, one after the other.
     Tedious,
-    /// It changes a file.
     Edit,
     /// It streams a text between commands.
     Mixed,
@@ -71,7 +70,6 @@ const KINDS: [Kind; 16] = [
 pub struct Script {
     /// Its whole text.
     pub text: String,
-    /// Its canary.
     pub canary: String,
     /// Its calls that leave an effect.
     pub calls: Vec<Call>,

@@ -40,7 +40,6 @@ const STAY: Duration = Duration::from_secs(3);
 enum Manner {
     /// Once; the client waits for its end.
     Once,
-    /// Several in a row.
     Burst,
     /// Twice at the same moment with the same key, at both gateways.
     Twice,
@@ -153,7 +152,6 @@ impl Workload {
         history.poisons.clone_from(&log.poisons);
     }
 
-    /// Lists the poisons.
     pub fn poisons(&self) -> Vec<String> {
         self.log().poisons.iter().map(|poison| poison.session_id.clone()).collect()
     }

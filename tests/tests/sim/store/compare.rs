@@ -76,7 +76,6 @@ impl Pair {
         assert_eq!(orphaned, all.filter(|session| self.model.is_orphaned(*session)).collect::<Vec<_>>());
     }
 
-    /// Compares the mailboxes.
     pub(super) async fn compare_inputs(&self) {
         for (session, run) in self.sessions.iter().zip(&self.model.runs) {
             let real = self.store.list_inputs(self.tenant, session, 0).await.unwrap();

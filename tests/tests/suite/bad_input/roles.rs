@@ -12,7 +12,6 @@ const LONG_POLL: &str = "/tui/control/next";
 const CREATES: &str = "/project/git/init";
 const ROLES: [KeyRole; 3] = [KeyRole::Viewer, KeyRole::Member, KeyRole::Admin];
 
-/// A key of each role.
 async fn keys(stack: &Stack) -> Vec<(KeyRole, String)> {
     let mut keys = vec![];
     for role in ROLES {

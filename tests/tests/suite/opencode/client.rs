@@ -14,7 +14,6 @@ use tokio::sync::OnceCell;
 /// Time limit for an answer, which may include a turn.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,

@@ -27,7 +27,6 @@ static CONTRACT: LazyLock<Option<Contract>> = LazyLock::new(|| {
     Some(Contract::of(serde_json::from_slice(&text).unwrap()))
 });
 
-/// A description.
 pub(super) struct Contract {
     pub(super) document: Value,
     compiled: Mutex<HashMap<String, Arc<Validator>>>,
@@ -39,7 +38,6 @@ pub(super) fn find() -> Option<&'static Contract> {
 }
 
 impl Contract {
-    /// Parses a description.
     pub(super) fn of(document: Value) -> Self {
         Self { document, compiled: Mutex::default() }
     }

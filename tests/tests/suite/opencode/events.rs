@@ -13,7 +13,6 @@ pub(super) struct Events {
     response: Response,
     unread: String,
     path: String,
-    /// All events, unwrapped.
     pub(super) seen: Vec<Value>,
     /// The cursor of the newest frame.
     pub(super) cursor: String,

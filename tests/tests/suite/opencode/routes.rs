@@ -255,7 +255,6 @@ async fn messages(client: &Client, session: &str) {
     client.expect(404, Method::GET, &format!("{at}/msg_none"), Value::Null).await;
 }
 
-/// Forks and reverts.
 async fn points(client: &Client, session: &str) {
     let at = format!("/session/{session}");
     let talk = client.get(&format!("{at}/message")).await;

@@ -100,7 +100,6 @@ impl Screen {
         ended.unwrap_or_else(|_| panic!("the program does not end\n{}", self.text())).unwrap().code()
     }
 
-    /// Types keys.
     pub(crate) fn type_in(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 
 /// A word that occurs in everything of the owner, and nowhere else.
 const CANARY: &str = "canary-51c0";
-/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
 /// The ids of the resources of a tenant.

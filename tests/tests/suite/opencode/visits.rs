@@ -112,7 +112,6 @@ async fn a_page_visits_the_session_that_it_shows() {
     shows(&client, "beta.txt").await;
 }
 
-/// Without visits, the newest session counts.
 #[tokio::test]
 async fn without_visits_the_newest_session_counts() {
     let stack = Stack::start().await;

@@ -14,7 +14,6 @@ use testkit::{
     git_server::rules::{GitFault, LfsStore},
 };
 
-/// The repository.
 const AT: &str = "acme/app.git";
 /// The path of a batch.
 const BATCH: &str = "app.git/info/lfs/objects/batch";

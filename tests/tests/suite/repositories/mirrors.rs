@@ -25,7 +25,6 @@ impl Testbed {
         self.server.requests().len() - requests
     }
 
-    /// Changes the server's repository.
     fn serve(&self, references: &[&str]) {
         let place = self.server.directory("acme/app.git");
         let push = ["push", "--quiet", "--force", place.to_str().unwrap()];

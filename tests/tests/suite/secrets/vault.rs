@@ -131,7 +131,6 @@ pub(super) async fn put(vault: &Vault, tenant: TenantId, name: &str, value: &str
     Ok(vault.put(tenant, new(name), &value).await?.version)
 }
 
-/// Opens a secret.
 pub(super) async fn take(vault: &Vault, tenant: TenantId, name: &str) -> Result<String, VaultError> {
     let opened = vault.take(tenant, &address(name), TEST).await?;
     Ok(String::from_utf8(opened.value.expose().to_vec()).unwrap())

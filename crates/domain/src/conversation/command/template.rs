@@ -6,7 +6,6 @@ use crate::text::shell_word;
 /// A piece of an expanded template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Text.
     Text(String),
     /// A shell command, which its output replaces.
     Shell(ShellCommand),

@@ -52,7 +52,6 @@ pub(super) fn jpeg(file: &[u8]) -> Option<Size> {
     }
 }
 
-/// The size of a GIF.
 pub(super) fn gif(file: &[u8]) -> Option<Size> {
     // A file without a block has no picture.
     file.get(13)?;

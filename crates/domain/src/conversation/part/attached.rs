@@ -27,22 +27,18 @@ pub struct File {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Source {
-    /// A file.
     File {
         /// The text of the prompt that names it.
         text: Words,
-        /// Its path.
         path: String,
     },
     /// A symbol, such as a function or a type.
     Symbol {
         /// The text of the prompt that names it.
         text: Words,
-        /// Path of its file.
         path: String,
         /// Its range in the file, as language servers give it.
         range: Value,
-        /// Its name.
         name: String,
         /// Its kind, by the numbers of language servers.
         kind: u64,
@@ -51,10 +47,8 @@ pub enum Source {
     Resource {
         /// The text of the prompt that names it.
         text: Words,
-        /// The server.
         #[serde(rename = "clientName")]
         client_name: String,
-        /// Its URI.
         uri: String,
     },
 }
@@ -62,18 +56,15 @@ pub enum Source {
 /// A piece of a prompt's text and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Words {
-    /// The text.
     pub value: String,
     /// Its start; characters as the client counts them.
     pub start: i64,
-    /// Its end.
     pub end: i64,
 }
 
 /// A mention of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mention {
-    /// The agent.
     pub name: String,
     /// Where the prompt names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +86,6 @@ impl Mention {
 pub struct Subtask {
     /// The whole task.
     pub prompt: String,
-    /// A short description.
     pub description: String,
     /// The agent that does it.
     pub agent: String,

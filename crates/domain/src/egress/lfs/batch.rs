@@ -13,9 +13,7 @@ pub const LFS_BATCH: &str = "batch";
 pub const LFS_TYPE: &str = "application/vnd.git-lfs+json";
 /// Objects of a batch: as many as servers such as GitHub take. Beyond it: `git_request_refused`.
 pub const LFS_BATCH_OBJECTS_MAX: usize = 100;
-/// The operation that reads.
 pub const LFS_DOWNLOAD: &str = "download";
-/// The operation that writes.
 const LFS_UPLOAD: &str = "upload";
 /// The transfer that every server has: one request for each object.
 const BASIC: &str = "basic";
@@ -43,7 +41,6 @@ struct LfsObject {
     size: u64,
 }
 
-/// What a server answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LfsBatchAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +93,6 @@ pub struct LfsObjectError {
 /// A place that a server names for an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LfsPlace {
-    /// The URL.
     pub href: String,
     /// The headers that open it, which may be credentials.
     pub headers: BTreeMap<String, String>,
@@ -107,7 +103,6 @@ pub struct LfsPlace {
 /// Where a server takes an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LfsUpload {
-    /// The place for the content.
     pub content: LfsPlace,
     /// The place where the client says that it has sent the content; `None`: the server does not want to know.
     pub verification: Option<LfsPlace>,

@@ -18,7 +18,6 @@ pub struct DeniedPaths(Vec<String>);
 /// What is wrong with a path or a link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// The list has it.
     #[error("pushes must not touch what the pattern {0} covers")]
     Denied(String),
     /// It means git's own directory on some system.

@@ -8,7 +8,6 @@ const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
 /// Highest list position in tool arguments that are built from paths: a single number must not cost memory. A higher one fails the turn.
 const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;
 
-/// Arguments under construction.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     value: Value,

@@ -38,7 +38,6 @@ pub struct Decoder {
     text_signature: Option<String>,
 }
 
-/// The growing block.
 #[derive(Debug, Default)]
 enum Open {
     #[default]
@@ -274,7 +273,6 @@ impl Decoder {
         index
     }
 
-    /// Ends the open block.
     fn close(&mut self, events: &mut Vec<Event>) {
         match std::mem::take(&mut self.open) {
             Open::Nothing => {}

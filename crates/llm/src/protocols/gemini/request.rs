@@ -31,7 +31,6 @@ pub fn url(provider: &Provider, model: &str) -> String {
     url
 }
 
-/// The body of the request.
 pub fn body(model: &Model, request: &Request) -> Value {
     let mut body = Map::new();
     let mut set = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));

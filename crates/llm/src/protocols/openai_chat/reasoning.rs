@@ -3,7 +3,6 @@
 use crate::event::Event;
 use serde_json::{Map, Value};
 
-/// An open reasoning block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) index: u32,

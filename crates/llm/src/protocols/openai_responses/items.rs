@@ -65,7 +65,6 @@ enum Kind {
 }
 
 impl Names {
-    /// Those of a piece of an item.
     fn of_piece(kind: Kind, value: &Value) -> Self {
         let at = value.get("output_index").and_then(Value::as_u64);
         Self { kind, at, id: word(value, "item_id"), call_id: String::new() }

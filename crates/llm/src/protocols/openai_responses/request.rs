@@ -22,7 +22,6 @@ pub fn url(provider: &Provider) -> String {
     if has_path { format!("{base}/responses") } else { format!("{base}/v1/responses") }
 }
 
-/// The body of the request.
 pub fn body(provider: &Provider, model: &Model, request: &Request) -> Value {
     let mut body = Map::new();
     let mut set = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));

@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 /// Bytes that one direction holds: 256 connections hold at most 32 MiB in a sandbox. A clone of a gigabyte takes a quarter of the calls that 16 KiB would.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The direction.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     /// Empty while there is nothing to write: an idle connection takes no memory.

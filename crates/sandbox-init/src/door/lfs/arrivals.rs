@@ -32,9 +32,6 @@ pub(super) struct Arrivals {
 }
 
 /// Says which objects this session brings into a directory, for others that wait.
-///
-/// # Errors
-/// Those of the file system.
 pub(super) fn announce(objects: &Path, wanted: &[LfsPointer]) -> io::Result<()> {
     let list: String = wanted.iter().map(|pointer| format!("{}\n", pointer.to_line())).collect();
     let place = objects.join(WANTED);

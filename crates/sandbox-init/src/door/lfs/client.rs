@@ -45,12 +45,13 @@ pub(super) struct Client<'a> {
     pub(super) repository: &'a str,
 }
 
-/// Why nothing is read.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The door refuses: its code, and a line for people that ends with the code in brackets.
-    Refusal { code: String, line: String },
-    /// The disk.
+    Refusal {
+        code: String,
+        line: String,
+    },
     Io(io::Error),
 }
 

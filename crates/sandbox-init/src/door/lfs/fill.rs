@@ -85,7 +85,6 @@ enum LfsServer {
     None,
 }
 
-/// A file that is a pointer.
 #[derive(Debug)]
 struct PointerFile {
     path: PathBuf,

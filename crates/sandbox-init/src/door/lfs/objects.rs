@@ -43,7 +43,6 @@ pub(super) struct ObjectReader<'a> {
 /// What became of the objects.
 #[derive(Debug, Default)]
 pub(super) struct ObjectResults {
-    /// Those that have come.
     pub(super) report: LfsReport,
     /// Those that do not come after all.
     pub(super) absent: BTreeMap<LfsPointer, Reason>,
@@ -183,7 +182,6 @@ impl Content {
     }
 }
 
-/// Copies everything.
 fn copy(mut from: impl Read, mut to: File) -> Result<Content, Failure> {
     let (mut buffer, mut length, mut hash) = (vec![0; PIECE_BYTES], 0, Sha256::new());
     loop {

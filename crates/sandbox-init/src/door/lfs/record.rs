@@ -39,7 +39,6 @@ pub(crate) struct PointerFiles {
     pub(crate) total: usize,
 }
 
-/// The files of all reasons.
 pub(crate) type Record = BTreeMap<Reason, PointerFiles>;
 
 impl Reason {

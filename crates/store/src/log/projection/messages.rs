@@ -14,7 +14,6 @@ pub(crate) async fn delete_message(tx: &mut Tx, scope: &Scope<'_>, id: &MessageI
     Ok(())
 }
 
-/// Deletes a part.
 pub(crate) async fn delete_part(
     tx: &mut Tx,
     scope: &Scope<'_>,

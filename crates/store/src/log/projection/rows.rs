@@ -44,7 +44,6 @@ pub(crate) struct Rows {
 enum Tables {
     None,
     Parts(Calls),
-    /// Messages and parts.
     Messages(Calls),
     /// The ledger, messages and parts.
     Ledger(Calls),

@@ -20,11 +20,9 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 /// The answer of a child to its parent: the body of an input of kind `child`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildAnswer {
-    /// The child.
     pub child: SessionId,
     /// The part of the tool call that it answers.
     pub part_id: PartId,
-    /// How its turn ended.
     pub outcome: Outcome,
     /// Its last text, or why it failed.
     pub text: String,

@@ -39,11 +39,8 @@ use sqlx::{AssertSqlSafe, Row as _, types::Json};
 pub struct NewChild {
     /// The call that it answers.
     pub call: ParentCall,
-    /// Its title.
     pub title: String,
-    /// Its agent.
     pub agent: String,
-    /// Its model.
     pub model: ModelRef,
     /// Whether a person or a setting chose its model.
     pub is_model_chosen: bool,
@@ -60,7 +57,6 @@ pub struct NewChild {
 /// Whether a dispatch creates a child or resumes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dispatch {
-    /// It creates a child.
     New,
     /// It resumes an idle child of the same parent with a new prompt.
     Resumed,
@@ -71,7 +67,6 @@ pub enum Dispatch {
 pub enum DispatchOutcome {
     /// The child waits for a worker.
     Dispatched {
-        /// The write of the parent.
         parent: WriteReceipt,
         /// The events of the child, for publishing; empty if the write was stored before.
         child: Vec<StoredEvent>,

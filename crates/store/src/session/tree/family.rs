@@ -21,7 +21,6 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 /// A session below another session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descendant {
-    /// The session.
     pub session: SessionId,
     /// Whether it has work.
     pub works: bool,
@@ -72,7 +71,6 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// The parent's mailbox.
     pub(crate) fn mailbox(&self, tenant: TenantId) -> Mailbox<'_> {
         Mailbox { tenant, session: &self.session, run: &self.run }
     }

@@ -25,7 +25,6 @@ fn swap(world: &mut World, other: &mut (TenantId, ProjectId)) {
     std::mem::swap(&mut world.project, &mut other.1);
 }
 
-/// Creates a runnable session.
 async fn queued(world: &mut World) -> SessionRef {
     let session = world.session().await;
     world.accept(&session, "hello").await;

@@ -6,7 +6,6 @@ pub(super) struct Exception {
     pub name: &'static str,
     /// What it may read, as the beginning of complaints: a table, and the index if only that one is allowed. One that no plan reads fails the test.
     pub reads: &'static [&'static str],
-    /// Why it may.
     pub reason: &'static str,
 }
 

@@ -3,7 +3,6 @@
 use super::tokens::{self, Token};
 use std::{fs, ops::Range, path::Path};
 
-/// A source file.
 #[derive(Debug)]
 pub(super) struct Source {
     /// Its path below `src`.
@@ -23,7 +22,6 @@ pub(super) struct Function {
     pub body: Range<usize>,
 }
 
-/// All files.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub files: Vec<Source>,
@@ -124,7 +122,6 @@ impl Source {
 }
 
 impl Sources {
-    /// Reads the store.
     pub(super) fn read() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let (mut files, mut directories) = (vec![], vec![root.clone()]);

@@ -15,7 +15,6 @@ const METHODS: [&str; 5] = ["execute", "fetch", "fetch_all", "fetch_one", "fetch
 const WITHOUT_PLANS: [(&str, &str); 2] =
     [("migrate.rs", "sets the passwords of roles"), ("pool/loan.rs", "begins and ends transactions")];
 
-/// A statement.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
     /// The file and the function that send it, or the foreign key.

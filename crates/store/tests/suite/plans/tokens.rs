@@ -7,7 +7,6 @@ pub(super) enum Token {
     Text(String),
     /// A name, a keyword or a number.
     Word(String),
-    /// Any other character.
     Sign(char),
 }
 

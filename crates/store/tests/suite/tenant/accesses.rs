@@ -12,7 +12,6 @@ use store::{
     error::{Entity, Error},
 };
 
-/// Connections to a host.
 pub(crate) fn access(host: &str) -> EgressAccess {
     EgressAccess {
         began_at: Timestamp(1_700_000_000_123),

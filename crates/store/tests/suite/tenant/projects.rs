@@ -71,7 +71,6 @@ async fn projects_are_listed_in_pages_and_by_tenant() {
     assert_eq!(names(world.store.list_projects(other, &Page::default()).await.unwrap()), ["app"]);
 }
 
-/// A source of files.
 fn source() -> Source {
     Source { origin: Origin::GitUrl("https://example.org/a.git".to_owned()), ..Source::default() }
 }

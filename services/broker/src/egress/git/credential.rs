@@ -21,7 +21,6 @@ pub enum SecretRefusal {
     /// There is no such secret.
     #[error("there is no secret {name}, which {setting} names; set it with `flotilla secret set {name}`")]
     Missing {
-        /// The name.
         name: SecretName,
         /// The setting that has the name.
         setting: &'static str,

@@ -26,7 +26,6 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Time in which a client must send the head of a request, also of a second one.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// The door.
 #[derive(Debug)]
 pub struct GitDoor {
     key: DoorKey,

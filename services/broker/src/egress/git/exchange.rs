@@ -38,7 +38,6 @@ const SETTING: &str = "environment.git.credentials";
 /// What of an answer git gets. Without its length: a transfer is complete when its last piece has come.
 const RETURNED: [HeaderName; 5] = [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, PRAGMA];
 
-/// What an exchange needs.
 pub(super) struct ExchangeContext {
     pub(super) key: DoorKey,
     pub(super) access: Arc<GitAccess>,
@@ -49,7 +48,6 @@ pub(super) struct ExchangeContext {
 
 /// What opens a repository for one request.
 pub(super) struct OpenedRepository {
-    /// The name of the secret.
     pub(super) secret: SecretName,
     /// It does not print.
     pub(super) authorization: HeaderValue,

@@ -7,7 +7,6 @@ use tokio::{
     io::{self, AsyncReadExt as _},
 };
 
-/// Bytes of a piece.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Reads a file to its end.

@@ -10,7 +10,6 @@ use hyper::{
 use reqwest::Body;
 use rpc::v1::ErrorCode;
 
-/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GitRefusal {
     /// It is no request with which git reads a repository.
@@ -23,7 +22,6 @@ pub(crate) enum GitRefusal {
         "sessions cannot push by themselves: the door of a session to git only reads; leave the commits in the workspace, and export its changes from outside"
     )]
     Push,
-    /// The address is none.
     #[error("this is not the address of a repository: {0}")]
     Address(#[from] GitAddressError),
     /// No prefix covers the address.
@@ -51,7 +49,6 @@ pub(crate) enum GitRefusal {
     /// The broker looks up too many names to look this one up.
     #[error("{0} cannot be looked up now, because too many other names are; try again")]
     LookupsBusy(String),
-    /// The server leads elsewhere.
     #[error("{host} redirects to {to}; use that URL, and name it in environment.git.credentials")]
     Redirected { host: String, to: String },
     /// The server does something else.

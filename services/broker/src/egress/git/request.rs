@@ -4,19 +4,16 @@ use super::refusal::GitRefusal;
 use domain::egress::git::GitAddress;
 use hyper::{Method, Uri};
 
-/// A request that reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GitRequest {
     pub(super) repository: GitAddress,
     pub(super) action: Action,
 }
 
-/// What it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The names of branches and tags, and what the server can do.
     Refs,
-    /// Objects.
     Pack,
     /// What the server can do with a push. Never asked by the door of a session.
     PushRefs,

@@ -24,7 +24,6 @@ pub struct GitRules {
     pub public: Option<String>,
 }
 
-/// Why rules are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitRulesError {
     /// A prefix is none. The text may hold a password, so the error does not repeat it.
@@ -39,12 +38,10 @@ pub enum GitRulesError {
     /// The name of a secret is wrong.
     #[error(transparent)]
     Secret(#[from] SecretNameError),
-    /// The project is none.
     #[error("the project's id is malformed")]
     Project,
 }
 
-/// The rules, read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GitAccess {
     /// The project whose secrets come before those of the tenant.
@@ -104,7 +101,6 @@ impl GitAccess {
         self.project.as_ref()
     }
 
-    /// The prefixes.
     pub fn prefixes(&self) -> impl Iterator<Item = &GitPrefix> {
         self.secrets.keys()
     }

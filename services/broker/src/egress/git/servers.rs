@@ -61,7 +61,6 @@ pub(crate) struct GitQuestion<'a> {
     pub(crate) secret: &'a SecretName,
 }
 
-/// A message to a server.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) headers: HeaderMap,

@@ -18,7 +18,6 @@ const TRIES: u32 = 3;
 /// Longest wait for one look-up, and for the place of a further one.
 const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The look-up.
 #[derive(Debug)]
 pub(super) struct Lookup {
     state: watch::Sender<LookupState>,

@@ -155,7 +155,6 @@ impl Pages {
         Err(PageError::Redirects)
     }
 
-    /// Asks one host.
     async fn ask(&self, proxy: &Proxy, url: &Url, record: &mut JournalRecord) -> Result<Response, PageError> {
         let (host, port) = address(url)?;
         host.as_str().clone_into(&mut record.host);

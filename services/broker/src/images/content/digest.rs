@@ -16,7 +16,6 @@ pub struct Digest(Box<str>);
 pub struct DigestError;
 
 impl Digest {
-    /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self::from_sum(&digest::digest(&SHA256, bytes))
     }

@@ -20,7 +20,6 @@ const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-/// What the client accepts.
 pub(crate) const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json";
@@ -46,16 +45,13 @@ const FOREIGN: [&str; 2] = [
 /// A document at the name of an image.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Manifest {
-    /// One image.
     Image(ImageContent),
-    /// Images for several platforms.
     Index(Index),
 }
 
 /// The parts of an image.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImageContent {
-    /// The digest of its configuration.
     pub configuration: Digest,
     /// Its layers, lowest first.
     pub layers: Vec<Layer>,
@@ -66,7 +62,6 @@ pub struct ImageContent {
 pub struct Layer {
     /// The digest of its bytes.
     pub digest: Digest,
-    /// Their number.
     pub bytes: u64,
     /// One of those that a sandbox unpacks.
     pub media_type: &'static str,

@@ -8,7 +8,6 @@ use crate::images::{
 use bytes::Bytes;
 use reqwest::Response;
 
-/// A layer that arrives.
 pub(crate) struct BlobReader {
     response: Response,
     layer: Layer,

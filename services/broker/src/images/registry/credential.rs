@@ -9,7 +9,6 @@ use zeroize::Zeroizing;
 /// The user of an identity token, as credential helpers write it.
 const IDENTITY_USER: &str = "<token>";
 
-/// A credential.
 #[derive(PartialEq, Eq)]
 pub enum Credential {
     /// For Basic, or for the token service.
@@ -28,11 +27,8 @@ pub enum Credential {
 /// A credential, and the secret that it is from.
 #[derive(Debug)]
 pub struct NamedCredential {
-    /// The name of the secret.
     pub name: SecretName,
-    /// Its version.
     pub version: u64,
-    /// Its value.
     pub credential: Credential,
 }
 

@@ -25,7 +25,6 @@ pub(super) struct AuthorizationRequest<'a> {
     pub(super) credential: Option<&'a NamedCredential>,
 }
 
-/// What a registry takes.
 enum Challenge {
     Basic,
     /// A token of this service.

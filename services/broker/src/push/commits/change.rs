@@ -8,7 +8,6 @@ use crate::push::{
 /// Characters of a path that an error shows.
 const SHOWN_CHARS: usize = 200;
 
-/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::push) struct Change {
     pub(in crate::push) commit: ObjectId,
@@ -19,7 +18,6 @@ pub(in crate::push) struct Change {
     pub(in crate::push) path: Vec<u8>,
 }
 
-/// What a file becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::push) enum Kind {
     Removed,
@@ -32,7 +30,6 @@ pub(in crate::push) enum Kind {
 }
 
 impl Change {
-    /// The problem with this change.
     pub(super) fn problem(&self, kind: ProblemKind) -> Problem {
         Problem { commit: self.commit.short(), path: self.shown_path(), kind }
     }

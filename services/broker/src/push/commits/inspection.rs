@@ -31,14 +31,11 @@ pub(in crate::push) struct Inspection<'a> {
     pub(in crate::push) denied: &'a DeniedPaths,
 }
 
-/// What commits change.
 #[derive(Debug, Default)]
 pub(in crate::push) struct InspectionReport {
-    /// How many files differ.
     pub(in crate::push) files: usize,
     /// Those of Git LFS among them.
     pub(in crate::push) lfs: LfsChanges,
-    /// What the files became.
     pub(in crate::push) blobs: Blobs,
     /// What no push may bring.
     pub(in crate::push) problems: Problems,

@@ -50,7 +50,6 @@ pub(in crate::push) struct LfsChanges {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LfsSearch<'a> {
     pub(super) repository: Repository<'a>,
-    /// Those of the changes.
     pub(super) blobs: &'a Blobs,
 }
 

@@ -10,7 +10,6 @@ use std::collections::{BTreeSet, HashMap};
 /// Characters of a path that a person reads. The rest is cut.
 const PATH_CHARS_MAX: usize = 300;
 
-/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChangedFile {
     /// Nothing in it changes a terminal.

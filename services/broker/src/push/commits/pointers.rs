@@ -33,7 +33,6 @@ pub(in crate::push) struct LfsObject {
     pub(in crate::push) content: PathBuf,
 }
 
-/// A commit with pointers.
 #[derive(Debug)]
 pub(in crate::push) struct PointerCommit {
     pub(in crate::push) commit: ObjectId,

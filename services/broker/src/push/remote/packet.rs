@@ -3,10 +3,8 @@
 use crate::push::error::PushError;
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Bytes of the length.
 const LENGTH_BYTES: usize = 4;
 
-/// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Packet {
     Line(Bytes),
@@ -14,12 +12,10 @@ pub(super) enum Packet {
     Delimiter,
 }
 
-/// Writes a line.
 pub(super) fn line(text: &str) -> String {
     format!("{:04x}{text}", text.len() + LENGTH_BYTES)
 }
 
-/// Ends a request.
 pub(super) const FLUSH: &str = "0000";
 /// Separates the parts of a request.
 pub(super) const DELIMITER: &str = "0001";

@@ -7,7 +7,6 @@ use bytes::BytesMut;
 /// Bytes of what a server says to people. The rest is dropped.
 const MESSAGE_BYTES_MAX: usize = 8 * 1024;
 
-/// The result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::push) struct Report {
     /// Why the branch was not moved; `None`: it was.

@@ -96,7 +96,6 @@ impl Testbed {
         self.commit_tree(&tree, &[parent], title)
     }
 
-    /// A commit of this tree.
     pub fn commit_tree(&self, tree: &str, parents: &[&str], title: &str) -> String {
         let message = format!("{title}\n\nFlotilla-Session: {SESSION}");
         let parents = parents.iter().flat_map(|parent| ["-p", parent]);
@@ -104,7 +103,6 @@ impl Testbed {
         self.run(&self.app.path(), &arguments, b"")
     }
 
-    /// Merges two commits.
     pub fn merge(&self, first: &str, second: &str) -> String {
         let tree = self.app.git(&["merge-tree", "--write-tree", first, second]);
         self.commit_tree(&tree, &[first, second], "Merge")
@@ -277,7 +275,6 @@ impl Testbed {
         self.server.requests().iter().filter(|request| request.target.ends_with(target)).count()
     }
 
-    /// The files of all quarantines.
     pub fn quarantine_files(&self) -> Vec<PathBuf> {
         let (mut files, mut directories) = (vec![], vec![self.directory.path().join("push")]);
         while let Some(directory) = directories.pop() {
@@ -289,7 +286,6 @@ impl Testbed {
         files
     }
 
-    /// The number of quarantines.
     pub fn quarantined(&self) -> usize {
         let entries = fs::read_dir(self.directory.path().join("push")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()

@@ -39,7 +39,6 @@ pub(crate) struct SessionSnapshot {
     pub(crate) todos: Value,
 }
 
-/// The sessions to list.
 #[derive(Debug, Clone)]
 pub(crate) struct RecentRange {
     /// `None`: those of all projects.

@@ -25,7 +25,6 @@ pub(crate) struct SessionStream {
     pub(crate) start: Start,
     /// End after an idle event at this position or later.
     pub(crate) until_idle_after: Option<u64>,
-    /// What the request takes.
     pub(crate) taken: TakenRoom,
 }
 
@@ -36,7 +35,6 @@ pub(crate) struct TenantStream {
     pub(crate) project: Option<ProjectId>,
     /// The position from which the client resumes.
     pub(crate) since: Option<TenantCursor>,
-    /// What the request takes.
     pub(crate) taken: TakenRoom,
 }
 

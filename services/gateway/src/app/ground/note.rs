@@ -19,7 +19,6 @@ pub(in crate::app) struct NoteContext<'a> {
 }
 
 impl<'a> NoteContext<'a> {
-    /// A stored session.
     pub(in crate::app) fn of(session: &'a Session) -> Self {
         let info = &session.info;
         let model = ModelRef { provider_id: info.model.provider_id.clone(), model_id: info.model.id.clone() };

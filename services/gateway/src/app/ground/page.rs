@@ -13,7 +13,6 @@ pub(crate) struct PageRequest {
     pub(crate) cursor: Option<String>,
 }
 
-/// One page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct List<T> {
     pub(crate) entries: Vec<T>,

@@ -17,7 +17,6 @@ pub(super) struct Files {
 #[derive(Debug, Default)]
 pub(super) struct Difference {
     pub(super) files: Vec<domain::conversation::message::FileDiff>,
-    /// The later state.
     pub(super) state: String,
 }
 
@@ -37,13 +36,11 @@ impl Files {
         Some(self.fence.clone())
     }
 
-    /// Takes a snapshot.
     pub(super) async fn track(&self) -> Result<String, Status> {
         let request = v1::TrackSnapshotRequest { fence: self.fence() };
         Ok(self.sandbox.clone().track_snapshot(request).await?.into_inner().snapshot)
     }
 
-    /// Restores all files.
     pub(super) async fn restore(&self, snapshot: &str) -> Result<(), Status> {
         let request = v1::RestoreSnapshotRequest { fence: self.fence(), snapshot: snapshot.to_owned() };
         self.sandbox.clone().restore_snapshot(request).await.map(drop)

@@ -59,7 +59,6 @@ pub(crate) enum ForkFiles {
     Default,
     /// The files at the end of the copied history.
     AtMessage,
-    /// The current files.
     Now,
 }
 

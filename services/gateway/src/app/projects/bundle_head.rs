@@ -18,7 +18,6 @@ pub(crate) fn read(bytes: &[u8]) -> Option<BundleHead> {
     is_all.then(|| BundleHead { commit: commit.to_owned(), branch: branch.to_owned(), is_whole })
 }
 
-/// The commit of HEAD.
 pub(crate) fn find_commit(bytes: &[u8]) -> Option<&str> {
     let is_commit = |word: &str| matches!(word.len(), 40 | 64) && word.bytes().all(|b| b.is_ascii_hexdigit());
     refs(bytes).find(|(commit, name)| *name == "HEAD" && is_commit(commit)).map(|(commit, _)| commit)

@@ -51,9 +51,7 @@ pub(crate) struct PlacedSource {
 /// The project that a client wants if another one has its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// The one with the name.
     Name,
-    /// The one at the place.
     Place,
 }
 
@@ -234,7 +232,6 @@ async fn find_known(
     }
 }
 
-/// A directory that has a project.
 #[derive(Debug)]
 pub(crate) struct ProjectDirectory {
     pub(crate) project: Project,
@@ -243,7 +240,6 @@ pub(crate) struct ProjectDirectory {
 }
 
 impl ProjectDirectory {
-    /// The sessions of the directory.
     pub(crate) fn area(&self) -> SessionArea {
         let worktree = self.worktree.as_ref().map(|worktree| worktree.id.clone());
         SessionArea { project: self.project.id.clone(), worktree }

@@ -27,7 +27,6 @@ pub(crate) struct RepositoryLocation {
     pub(crate) root_commit: String,
 }
 
-/// The names of a place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PlaceNames {
     pub(super) directory: Option<String>,
@@ -36,7 +35,6 @@ pub(super) struct PlaceNames {
 }
 
 impl PlaceNames {
-    /// All of them.
     pub(super) fn all(&self) -> Vec<String> {
         self.directory.iter().chain(&self.identities).cloned().collect()
     }

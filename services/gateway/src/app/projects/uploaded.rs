@@ -11,7 +11,6 @@ use domain::{
     session::{Origin, Source},
 };
 
-/// An uploaded source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadedSource {
     /// The commit that sessions start from; empty if the beginning of the bundle does not say.

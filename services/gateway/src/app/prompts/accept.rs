@@ -34,7 +34,6 @@ use sha2::{Digest as _, Sha256};
 use std::io;
 use store::session::inputs::{Prompt, PromptReceipt, Reply};
 
-/// An accepted prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) message_id: MessageId,
@@ -191,7 +190,6 @@ fn body_sha256(request: &PromptRequest) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Hashes what is written.
 struct HashWriter<'a>(&'a mut Sha256);
 
 impl io::Write for HashWriter<'_> {

@@ -16,7 +16,6 @@ use store::log::messages::MessageWithParts;
 /// The idempotency key of the note: a session gets it once.
 const KEY: &str = "flotilla:no-files";
 
-/// Marks the note.
 const MARK: &str = "no_files";
 
 /// Whether a message is the note.

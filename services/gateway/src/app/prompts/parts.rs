@@ -129,7 +129,6 @@ fn check_command(text: &Text) -> Result<(), Error> {
     Err(Invalid::Command.because(message))
 }
 
-/// Bytes of all texts in the parts.
 pub(super) fn text_bytes(parts: &[PromptPart]) -> usize {
     let bytes = |part: &PromptPart| match &part.body {
         Body::Text(text) => text.text.len() + command::shell_of(text).map_or(0, str::len),

@@ -32,7 +32,6 @@ pub(crate) struct PromptRequest {
     pub(crate) with_queue_position: bool,
 }
 
-/// A part of a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PromptPart {
     /// The id that the client chose for the part.

@@ -60,7 +60,6 @@ pub(crate) async fn wait(gateway: &Gateway, principal: &Principal, session: &Ses
     wait_for_idle(gateway, principal, &session.info.id, wait).await.map(drop)
 }
 
-/// What to wait for.
 struct TurnWait<'a> {
     start: Start,
     /// The session must be idle after this position.

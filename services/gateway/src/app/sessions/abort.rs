@@ -12,7 +12,6 @@ use domain::ids::{EventId, SessionId};
 /// The result of an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AbortOutcome {
-    /// The running turn ends.
     TurnAborted,
     /// There was nothing to stop.
     WasIdle,

@@ -40,7 +40,6 @@ use store::{
 /// Permission rules of a new session. Beyond it: `rules_too_many`.
 const PERMISSION_RULES_MAX: usize = 100;
 
-/// Bytes of a session's id.
 const SESSION_ID_BYTES: usize = 30;
 
 /// A client's request for a session. An empty text leaves the choice to the gateway.

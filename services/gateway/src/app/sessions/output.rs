@@ -25,7 +25,6 @@ pub(crate) struct FileStat {
     pub(crate) deletions: u32,
 }
 
-/// Changes of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorkspaceDiff {
     /// In git's format.

@@ -17,7 +17,6 @@ use store::{
     rows::session_row::{ChildCounts, Session},
 };
 
-/// Why a session waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wait {
     /// A stable word: one of `domain::wait::Reason` or of the queue.

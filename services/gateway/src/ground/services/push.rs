@@ -4,7 +4,6 @@ use super::sandbox::kind;
 use rpc::v1::ErrorKind;
 use tonic::Status;
 
-/// The refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PushRefusal {
     pub(crate) code: String,

@@ -19,7 +19,6 @@ use tonic::{Code, Status, service::interceptor::InterceptedService, transport::C
 
 /// A client for files and processes.
 pub(crate) type Files = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
-/// A client for terminals.
 pub(crate) type Terminals = TerminalServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// The connections; clones share them. Terminals have their own: their clients may leave output unread, which must not stall other calls.
@@ -53,7 +52,6 @@ impl Sandbox {
         self.files.clone()
     }
 
-    /// The client for terminals.
     pub(crate) fn terminals(&self) -> Terminals {
         self.terminals.clone()
     }

@@ -37,7 +37,6 @@ pub(in crate::http) struct Operation {
     handler: MethodRouter<Gateway>,
 }
 
-/// The answer of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// JSON of this schema.
@@ -48,7 +47,6 @@ pub(super) enum Answer {
     Events(&'static str),
     /// A text of this media type.
     Text(&'static str),
-    /// A WebSocket.
     Socket,
 }
 
@@ -74,12 +72,10 @@ impl Operation {
         }
     }
 
-    /// Sets the query.
     pub(super) fn query(self, members: &'static str) -> Self {
         Self { query: Some(members), ..self }
     }
 
-    /// Sets the body.
     pub(super) fn takes(self, schema: &'static str) -> Self {
         Self { body: Some(schema), ..self }
     }
@@ -89,7 +85,6 @@ impl Operation {
         self.answers(Answer::Json(schema))
     }
 
-    /// Sets the answer.
     pub(super) fn answers(self, answer: Answer) -> Self {
         Self { answer, ..self }
     }
@@ -129,7 +124,6 @@ impl Operation {
     }
 }
 
-/// An operation in metrics.
 #[derive(Clone)]
 struct Measured {
     method: String,

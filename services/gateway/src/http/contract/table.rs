@@ -16,7 +16,6 @@ use crate::http::v1::{
     welcome, worktrees,
 };
 
-/// All operations.
 pub(in crate::http) fn operations() -> Vec<Operation> {
     let v1 = [
         of_server(),

@@ -7,7 +7,6 @@ use crate::http::{
     v2::{events, files, location, messages, requests, sessions, terminals},
 };
 
-/// All operations.
 pub(super) fn operations() -> Vec<Operation> {
     let groups = [of_catalogue(), of_sessions(), of_turns(), of_requests(), of_files(), of_terminals()];
     groups.into_iter().flatten().collect()
@@ -15,9 +14,7 @@ pub(super) fn operations() -> Vec<Operation> {
 
 /// A list in a directory.
 const LIST: &str = "{location:Location data:any[]}";
-/// Files and directories.
 const ENTRIES: &str = "{location:Location data:{path type:'file'|'directory'}[]}";
-/// A terminal.
 const TERMINAL: &str = "{location:Location data:Terminal}";
 
 fn of_catalogue() -> Vec<Operation> {

@@ -138,7 +138,6 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    /// There is always room.
     async fn free(_: usize) -> Result<(), Refusal> {
         Ok(())
     }

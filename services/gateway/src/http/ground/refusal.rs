@@ -59,7 +59,6 @@ pub(in crate::http) enum RequestPart {
 }
 
 impl RequestPart {
-    /// The refusal of this part.
     pub(in crate::http) fn unreadable(self, message: impl Into<String>) -> Refusal {
         Refusal::Unreadable { part: self, message: message.into() }
     }

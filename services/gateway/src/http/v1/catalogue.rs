@@ -76,7 +76,6 @@ pub(in crate::http) struct Providers {
     default: Map<String, Value>,
 }
 
-/// Reads the providers.
 pub(in crate::http) async fn providers_of(gateway: &Gateway, caller: &Caller) -> Result<Providers> {
     let (mut providers, mut default): (Map<String, Value>, Map<String, Value>) = (Map::new(), Map::new());
     for ServedModel { model, facts } in catalogue::list_models(gateway, &caller.principal).await? {
@@ -252,12 +251,10 @@ pub(in crate::http) async fn tools(
     Ok(Json(tools.collect()))
 }
 
-/// An empty list.
 pub(in crate::http) async fn empty_list(_: Caller) -> Json<Value> {
     Json(json!([]))
 }
 
-/// An empty map.
 pub(in crate::http) async fn empty_map(_: Caller) -> Json<Value> {
     Json(json!({}))
 }

@@ -18,7 +18,6 @@ use domain::conversation::part::Part;
 use serde::Deserialize;
 use store::log::edits::Edit;
 
-/// Removes a message.
 pub(in crate::http) async fn remove_message(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -29,7 +28,6 @@ pub(in crate::http) async fn remove_message(
     Ok(Json(true))
 }
 
-/// Removes a part.
 pub(in crate::http) async fn remove_part(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -85,7 +85,6 @@ pub(in crate::http) struct CommandBody {
     parts: Vec<Part>,
 }
 
-/// Runs a command.
 pub(in crate::http) async fn command(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -202,7 +201,6 @@ pub(in crate::http) struct SummarizeBody {
     model: Model,
 }
 
-/// Compacts the session.
 pub(in crate::http) async fn summarize(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -330,7 +328,6 @@ pub(in crate::http) async fn list(
     Ok((headers, Json(entries)).into_response())
 }
 
-/// One message.
 pub(in crate::http) async fn get(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -60,7 +60,6 @@ pub(in crate::http) async fn open(State(gateway): State<Gateway>, caller: Caller
     Ok(Json(project_json(&caller.open_project(&gateway).await?.project)))
 }
 
-/// All projects.
 pub(in crate::http) async fn list(
     State(gateway): State<Gateway>,
     caller: Caller,

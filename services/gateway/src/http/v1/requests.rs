@@ -52,7 +52,6 @@ pub(in crate::http) struct PermissionReply {
     message: String,
 }
 
-/// Answers a permission.
 pub(in crate::http) async fn reply_permission(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -89,7 +88,6 @@ pub(in crate::http) struct QuestionReply {
     answers: Vec<Vec<String>>,
 }
 
-/// Answers a question.
 pub(in crate::http) async fn reply_question(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -230,7 +230,6 @@ fn rule(rule: Rule) -> Result<permission::Rule> {
     Ok(permission::Rule { permission: rule.permission, pattern, action, is_approval: false })
 }
 
-/// Creates a session.
 pub(in crate::http) async fn create(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -256,7 +255,6 @@ pub(in crate::http) async fn create(
     Ok((with_note(note.as_deref()), view).into_response())
 }
 
-/// One session.
 pub(in crate::http) async fn get(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -304,7 +302,6 @@ pub(in crate::http) async fn update(
     show(&gateway, &caller, &id).await
 }
 
-/// Deletes a session.
 pub(in crate::http) async fn delete(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -420,7 +417,6 @@ pub(in crate::http) async fn revert(
     show(&gateway, &caller, &session).await
 }
 
-/// Undoes a revert.
 pub(in crate::http) async fn unrevert(
     State(gateway): State<Gateway>,
     caller: Caller,

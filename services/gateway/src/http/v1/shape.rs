@@ -34,7 +34,6 @@ pub(in crate::http) fn session(info: &Info, directory: &str) -> Value {
     json
 }
 
-/// A message with its parts.
 pub(super) fn entry(entry: &MessageWithParts) -> Value {
     let at = created_at(&entry.message);
     let parts: Vec<Value> = entry.parts.iter().map(|(_, one)| part(one, at)).collect();

@@ -28,7 +28,6 @@ opencode run --attach URL --dir my-project -p KEY \"fix the tests\"</pre>
 </html>
 ";
 
-/// The page.
 pub(in crate::http) async fn page() -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, PAGE),

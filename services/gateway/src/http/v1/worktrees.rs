@@ -33,7 +33,6 @@ pub(in crate::http) async fn list(
     Ok(Json(caller.find_project(&gateway).await?.map(|project| project.worktrees).unwrap_or_default()))
 }
 
-/// Creates a worktree.
 pub(in crate::http) async fn create(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -47,7 +46,6 @@ pub(in crate::http) async fn create(
     Ok(Json(json!({"name": name, "branch": branch, "directory": directory})))
 }
 
-/// Removes a worktree.
 pub(in crate::http) async fn remove(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -17,7 +17,6 @@ pub(in crate::http) async fn get(State(gateway): State<Gateway>, caller: Caller)
     location(&gateway, &caller).await.map(Json)
 }
 
-/// The agents.
 pub(in crate::http) async fn agents(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let agent = |agent: &Value| {
         let rules = agent["permission"].as_array().into_iter().flatten();
@@ -32,7 +31,6 @@ pub(in crate::http) async fn agents(gateway: State<Gateway>, caller: Caller) -> 
     list(&gateway, &caller, agents.iter().map(agent).collect()).await
 }
 
-/// The commands.
 pub(in crate::http) async fn commands(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let command = |command: &Value| {
         let keys = ["name", "template", "description", "subtask"];
@@ -43,13 +41,11 @@ pub(in crate::http) async fn commands(gateway: State<Gateway>, caller: Caller) -
     list(&gateway, &caller, commands.iter().map(command).collect()).await
 }
 
-/// The providers.
 pub(in crate::http) async fn providers(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let providers = catalogue::providers_of(&gateway, &caller).await?.providers;
     list(&gateway, &caller, providers.iter().map(provider_info).collect()).await
 }
 
-/// One provider.
 pub(in crate::http) async fn provider(
     gateway: State<Gateway>,
     caller: Caller,
@@ -68,7 +64,6 @@ fn provider_info(provider: &Value) -> Value {
     })
 }
 
-/// The models.
 pub(in crate::http) async fn models(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let providers = catalogue::providers_of(&gateway, &caller).await?.providers;
     let models = providers.iter().filter_map(|provider| provider["models"].as_object()).flat_map(Map::values);
@@ -91,13 +86,11 @@ fn model(model: &Value) -> Value {
     })
 }
 
-/// The skills.
 pub(in crate::http) async fn skills(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let skills = v1_skills::list(gateway.clone(), caller.clone()).await?.0;
     list(&gateway, &caller, skills).await
 }
 
-/// An empty list.
 pub(in crate::http) async fn empty_list(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     list(&gateway, &caller, vec![]).await
 }

@@ -203,7 +203,6 @@ impl Cursor {
     }
 }
 
-/// One page of messages.
 pub(in crate::http) async fn list(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -301,7 +300,6 @@ pub(in crate::http) async fn context(
     Ok(Json(json!({"data": data})))
 }
 
-/// One message.
 pub(in crate::http) async fn get(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -93,7 +93,6 @@ pub(in crate::http) async fn permission(
     Ok(Json(json!({"data": found.ok_or(Error::NotFound(Entity::Other("permission request")))?})))
 }
 
-/// Answers a permission.
 pub(in crate::http) async fn reply_permission(
     gateway: State<Gateway>,
     caller: Caller,
@@ -104,7 +103,6 @@ pub(in crate::http) async fn reply_permission(
     requests::reply_permission(gateway, caller, Path(request), body).await.map(|_| StatusCode::NO_CONTENT)
 }
 
-/// Answers a question.
 pub(in crate::http) async fn reply_question(
     gateway: State<Gateway>,
     caller: Caller,

@@ -91,7 +91,6 @@ async fn show(gateway: &Gateway, caller: &Caller, session: &SessionId) -> Result
     Ok(Json(json!({"data": shape::session(&session.info, &session.directory)})))
 }
 
-/// One session.
 pub(in crate::http) async fn get(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -248,7 +247,6 @@ pub(in crate::http) async fn stage(
     Ok(Json(json!({"data": info.revert})))
 }
 
-/// Undoes a revert.
 pub(in crate::http) async fn clear(
     State(gateway): State<Gateway>,
     caller: Caller,

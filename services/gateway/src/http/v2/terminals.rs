@@ -35,7 +35,6 @@ pub(in crate::http) async fn create(
     location::one(&gateway, &caller, terminal).await
 }
 
-/// One terminal.
 pub(in crate::http) async fn get(
     gateway: State<Gateway>,
     caller: Caller,
@@ -56,7 +55,6 @@ pub(in crate::http) async fn update(
     location::one(&gateway, &caller, terminal).await
 }
 
-/// Ends a terminal.
 pub(in crate::http) async fn delete(
     gateway: State<Gateway>,
     caller: Caller,

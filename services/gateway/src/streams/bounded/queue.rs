@@ -51,7 +51,6 @@ pub(crate) struct QueueSlot<'a, T> {
     share: Option<Share>,
 }
 
-/// The subscriber left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left;
 
@@ -109,7 +108,6 @@ impl<T> Sender<T> {
         self.items.closed().await;
     }
 
-    /// Whether the subscriber left.
     pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }

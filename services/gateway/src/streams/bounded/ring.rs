@@ -12,7 +12,6 @@ use std::{
 };
 use tokio::sync::broadcast::{self, WeakSender, error::RecvError};
 
-/// The bounds of a ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) items: usize,
@@ -66,7 +65,6 @@ struct KeptItem<T> {
     _share: Option<Share>,
 }
 
-/// A receiving end.
 #[derive(Debug)]
 pub(crate) struct Receiver<T> {
     // Dropped first: items that only this receiver was waiting for then have no reader.

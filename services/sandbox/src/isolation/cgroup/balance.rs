@@ -34,7 +34,6 @@ pub(crate) struct Balancer {
     tenants: HashMap<OsString, Usage>,
 }
 
-/// What a tenant used.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     /// Since its slice was made; µs.

@@ -40,15 +40,11 @@ pub(super) struct Slices<'a> {
 }
 
 impl Slices<'_> {
-    /// The slice of a tenant.
     pub(super) fn of(&self, tenant: TenantId) -> PathBuf {
         self.base.join(format!("{}{tenant}", prefix()))
     }
 
     /// Makes a group in the slice of a tenant.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn make_group(&self, tenant: TenantId, name: &str) -> io::Result<PathBuf> {
         let slice = self.of(tenant);
         let directory = slice.join(name);

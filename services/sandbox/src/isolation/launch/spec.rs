@@ -20,7 +20,6 @@ pub enum Program {
 /// One sandbox to be started.
 #[derive(Debug)]
 pub struct LaunchSpec {
-    /// What runs in it.
     pub program: Program,
     /// The tenant for which it runs.
     pub tenant: TenantId,
@@ -30,7 +29,6 @@ pub struct LaunchSpec {
     pub root: Root,
     /// What it sees in addition to `/`. One of these mounts is /workspace, where it starts.
     pub mounts: Vec<Mount>,
-    /// What it can reach.
     pub network: Network,
     /// What its programs may also do.
     pub options: SandboxOptions,

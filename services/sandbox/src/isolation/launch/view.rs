@@ -14,7 +14,6 @@ use std::{ffi::OsString, io, mem, path::Path};
 /// The directories of a sandbox that bubblewrap fills by itself.
 const FILLED: [&str; 4] = ["/proc", "/dev", "/tmp", "/home/agent"];
 
-/// What a sandbox sees.
 pub(super) struct SandboxView<'spec> {
     pub(super) root: &'spec Root,
     /// Who joins the layers of an image.

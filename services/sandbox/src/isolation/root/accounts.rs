@@ -12,9 +12,7 @@ const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
 /// The two files of accounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounts {
-    /// /etc/passwd.
     pub passwd: String,
-    /// /etc/group.
     pub group: String,
 }
 

@@ -37,7 +37,6 @@ pub(in crate::isolation) struct Copies {
     tenants: Mutex<HashMap<TenantId, TenantCopies>>,
 }
 
-/// The copies of one tenant.
 #[derive(Debug)]
 struct TenantCopies {
     /// A tenant that comes back gets another directory, because a thread may still remove this one.
@@ -64,9 +63,6 @@ struct SharedFile {
 
 impl Copies {
     /// Looks for the files. Copies that an earlier service left in `directory` are removed.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(in crate::isolation) fn start(directory: PathBuf) -> io::Result<Self> {
         remove_directory(&directory)?;
         make_passage(&directory)?;

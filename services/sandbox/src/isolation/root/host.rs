@@ -50,9 +50,6 @@ const GIT_READER: &str = "[safe]\n\tdirectory = *\n";
 const APT: &str = "APT::Sandbox::User \"root\";\n";
 
 /// Writes the files of the sandbox's /etc into `directory`, and empty files where parts of the host's are bound over.
-///
-/// # Errors
-/// Those of the file system.
 pub(in crate::isolation) fn write_etc(directory: &Path) -> io::Result<()> {
     let accounts = Accounts::with_agent(None, None);
     let files = [
@@ -84,18 +81,14 @@ pub(in crate::isolation) fn write_etc(directory: &Path) -> io::Result<()> {
 /// What a sandbox without an image sees of the machine. The service mounts it on the stage if it may mount, and bubblewrap does so otherwise.
 #[derive(Debug, Default)]
 pub(in crate::isolation) struct HostView {
-    /// Symbolic links.
     pub(in crate::isolation) links: Vec<Link>,
     /// Read-only mounts. A later one may lie inside an earlier one, and hides what is there.
     pub(in crate::isolation) mounts: Vec<Mount>,
 }
 
-/// A symbolic link inside.
 #[derive(Debug)]
 pub(in crate::isolation) struct Link {
-    /// Where it leads.
     pub(in crate::isolation) target: PathBuf,
-    /// Its own path.
     pub(in crate::isolation) inside: PathBuf,
 }
 

@@ -14,7 +14,6 @@ pub enum Root {
     /// The machine's /usr, and an /etc of ours.
     #[default]
     Host,
-    /// An image.
     Image(ImageRoot),
     /// An image whose root can be written, for a build that makes a further layer.
     Build(BuildRoot),
@@ -69,7 +68,6 @@ pub enum Overlay {
 }
 
 impl Overlay {
-    /// Finds out who can.
     pub(in crate::isolation) fn find(can_stage: bool, bwrap_version: &str) -> Self {
         if can_stage {
             return Self::Launcher;

@@ -16,7 +16,6 @@ pub struct Mount {
 /// What a sandbox may do with a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountAccess {
-    /// Read it.
     Read,
     /// Read it, with what the machine has mounted below it.
     ReadAll,

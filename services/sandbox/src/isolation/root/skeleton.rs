@@ -53,9 +53,6 @@ pub const HIDDEN: [&str; 12] = [
 ];
 
 /// Fills `directory`, which exists and is empty.
-///
-/// # Errors
-/// Those of the file system.
 pub fn write(directory: &Path, accounts: &Accounts) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
     for name in DIRECTORIES {

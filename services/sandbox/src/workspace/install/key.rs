@@ -29,7 +29,6 @@ pub enum Install {
 /// A script that installs what a repository needs.
 #[derive(Debug, Clone)]
 pub struct InstallSpec {
-    /// The project.
     pub project: ProjectId,
     /// For bash.
     pub script: String,

@@ -41,7 +41,6 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| {
     serde_json::from_str(include_str!("locks.json")).unwrap_or_else(empty)
 });
 
-/// What a tree has.
 #[derive(Debug, Default)]
 pub(in crate::workspace) struct Listing {
     /// The paths below it; those of directories end with a slash.

@@ -25,14 +25,12 @@ use std::{
 /// Places among the files of a repository in which an install may leave something; git reads all of them. Beyond it: `install_failed`.
 const INSTALL_PLACES_MAX: usize = 10_000;
 
-/// A new workspace.
 pub(in crate::workspace) struct NewWorkspace<'a> {
     pub(in crate::workspace) session: &'a Session,
     pub(in crate::workspace) image: &'a Manifest,
     pub(in crate::workspace) env: &'a [String],
     /// Where its files are.
     pub(in crate::workspace) build: &'a Path,
-    /// Whose they are.
     pub(in crate::workspace) uid: u32,
 }
 

@@ -147,7 +147,6 @@ impl GitClone<'_> {
         Ok((files, mirror))
     }
 
-    /// Runs the helper.
     async fn help(&self, mirror: Option<&MirrorUse>, left: &CancellationToken) -> Result<Output, Error> {
         let answer_bytes_max = if mirror.is_some() { MIRROR_REPORT_BYTES_MAX } else { ANSWER_BYTES_MAX };
         let door = match self.source {

@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 pub struct MirrorSource {
     /// The project whose sessions have the mirror.
     pub project: ProjectId,
-    /// The repository.
     pub source: Source,
 }
 

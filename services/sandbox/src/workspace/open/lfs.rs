@@ -51,13 +51,11 @@ const SCRIPT: &str = concat!(
     include_str!("../lfs.sh")
 );
 
-/// The contents.
 #[derive(Debug)]
 pub(super) struct LfsContents<'a> {
     pub(super) session: &'a Session,
     /// The files of the repository.
     pub(super) build: &'a Path,
-    /// Their user.
     pub(super) uid: u32,
     pub(super) origins: &'a LfsOrigins,
 }
@@ -225,7 +223,6 @@ fn has_snapshots(session: &Session, build: &Path) -> bool {
 /// The directory of contents in which the helper for submodules adds those of theirs.
 #[derive(Debug)]
 pub(super) enum SubmoduleContents {
-    /// That of the workspace.
     Kept(PathBuf),
     /// One that is removed again.
     Temporary(Scratch),

@@ -29,7 +29,6 @@ const MODULES: &str = "modules";
 /// answer is an estimate.
 const ENTRIES_MAX: usize = 20_000;
 
-/// The bytes of a step.
 #[derive(Debug, Default, Clone, Copy)]
 struct StepBytes {
     done: u64,
@@ -105,7 +104,6 @@ impl<'a> CheckoutReader<'a> {
         StepBytes { done, total: 0 }
     }
 
-    /// The bytes of the packs of a repository.
     fn pack_bytes(&mut self, repository: &str) -> io::Result<u64> {
         let entries = self.entries(&format!("{repository}/{PACKS}"))?;
         // A file may be gone since it was listed. No link is followed.

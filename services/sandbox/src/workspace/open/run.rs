@@ -33,7 +33,6 @@ use tokio_util::sync::CancellationToken;
 /// What fills a new workspace.
 struct Filled {
     draft: Draft,
-    /// What was installed.
     install: Option<Digest>,
     /// The snapshot of the files, if there is one already.
     snapshot: Option<Snapshot>,
@@ -165,9 +164,6 @@ async fn fill_empty(session: &Session, spec: &OpenSpec) -> Result<Filled, Error>
 }
 
 /// Where an upload is kept until the workspace is made: not below the tree, readable by the session's user.
-///
-/// # Errors
-/// Those of the file system.
 pub fn upload(session: &Session) -> Result<Upload, Error> {
     let directory = session.shared.layout.root().join("uploads");
     layout::make_passage(&directory).map_err(Error::io("make the directory of uploads"))?;

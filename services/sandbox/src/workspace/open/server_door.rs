@@ -49,7 +49,6 @@ pub(super) struct ServerDoor {
     _serving: AbortOnDropHandle<()>,
 }
 
-/// Where it leads.
 #[derive(Debug)]
 struct Way {
     tunnel: Tunnel,
@@ -59,9 +58,6 @@ struct Way {
 
 impl ServerDoor {
     /// Opens the door of a helper that runs as `uid`.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn open(session: &Session, uid: u32, tunnel: Tunnel) -> Result<Self, Error> {
         let directory = Scratch::make(session, uid)?;
         let listen = || {
@@ -249,9 +245,7 @@ mod tests {
     /// What happens at a door with a proxy.
     #[derive(Debug, PartialEq, Eq)]
     struct ProxyVisit {
-        /// What the client gets.
         got: String,
-        /// What reaches the proxy.
         reached: String,
         failure: Option<String>,
     }

@@ -81,18 +81,12 @@ impl MergeId {
 
 impl OpenMerge {
     /// Reads the open merge of the workspace in `directory`, if there is one.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) async fn find(directory: &Path) -> Result<Option<Self>, Error> {
         let path = directory.join(OPEN);
         blocking("read the record of an open merge", move || read(&path)).await
     }
 
     /// Writes it to the directory of the workspace.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) async fn write(&self, directory: &Path) -> Result<(), Error> {
         // The service may have stopped while it closed an earlier merge, which may have the same name.
         remove(directory.join(DONE)).await?;
@@ -100,9 +94,6 @@ impl OpenMerge {
     }
 
     /// Removes that of the workspace in `directory`, if there is one: the merge has changed no file, is done, or is undone.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) async fn remove(directory: &Path) -> Result<(), Error> {
         // In this order: an open merge that is not done is undone.
         remove(directory.join(OPEN)).await?;
@@ -122,25 +113,16 @@ impl MergeRecord {
     }
 
     /// Reads the record at a place, if there is one.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) async fn find(place: PathBuf) -> Result<Option<Self>, Error> {
         blocking("read the record of a merge", move || read(&place)).await
     }
 
     /// Reads the record at a place if it is that of `id`.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) async fn find_of(place: PathBuf, id: &MergeId) -> Result<Option<Self>, Error> {
         Ok(Self::find(place).await?.filter(|record| record.id == *id))
     }
 
     /// Writes it to a place. If that fails, the earlier one stays.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) async fn write(&self, place: PathBuf) -> Result<(), Error> {
         write("write the record of a merge", place, self).await
     }

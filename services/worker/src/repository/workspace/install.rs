@@ -13,7 +13,6 @@ use settings::{LevelHosts, Settings};
 pub(super) struct TeamInstall {
     files: PeoplesFiles,
     script: String,
-    /// What it may reach.
     hosts: Vec<String>,
 }
 
@@ -28,7 +27,6 @@ impl TeamInstall {
         Some(Self { files, script, hosts: hosts(&settings.setup_network) })
     }
 
-    /// What gets the secrets.
     pub(super) fn secret_use(&self) -> SecretUse {
         SecretUse::Install(self.files)
     }

@@ -6,7 +6,6 @@ use domain::{egress::no_network::NO_NETWORK_WORDS, text};
 /// Bytes at the end of an output that count although the command succeeded.
 const END_BYTES: usize = 1_024;
 
-/// What one wall says.
 struct Hint {
     /// What programs print at the wall, in lower case.
     words: &'static [&'static str],
@@ -93,7 +92,6 @@ static HINTS: [Hint; 6] = [
     },
 ];
 
-/// What replaces root.
 const ROOT: &str = "No command of a session is root, and the system's directories are read-only. Packages of the system are installed by \
                     `environment.setup` of the project's settings or of .flotilla/config.yaml, which runs as root when the environment is \
                     built: tell people which you need. Packages of a language can be installed below /workspace or in $HOME.";

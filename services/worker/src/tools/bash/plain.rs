@@ -25,7 +25,6 @@ pub(super) struct PlainText {
 /// How much of a sequence for terminals has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sequence {
-    /// There is none.
     None,
     /// Its first byte.
     Begun,

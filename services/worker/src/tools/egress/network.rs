@@ -86,7 +86,6 @@ pub(crate) fn begun_metadata(opens: &[HostName]) -> Map<String, Value> {
     Map::from_iter([(OPENS.to_owned(), opens.into())])
 }
 
-/// The hosts that these calls have opened.
 pub(crate) fn opened<'a>(calls: impl Iterator<Item = &'a part::Tool>) -> BTreeSet<HostName> {
     let opens = calls.filter_map(|call| match &call.state {
         ToolState::Completed { metadata, .. } if call.tool == Tool::Network.name() => Some(metadata),

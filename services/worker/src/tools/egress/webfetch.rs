@@ -95,10 +95,8 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<WebPage, ToolError> {
     })
 }
 
-/// What a page contains.
 #[derive(Debug, PartialEq)]
 enum Content {
-    /// The answer.
     Text(String),
     /// HTML that becomes the answer in this form.
     Html(String, PageForm),

@@ -28,7 +28,6 @@ pub(crate) struct Input {
     edit: Edit,
 }
 
-/// One replacement.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Edit {

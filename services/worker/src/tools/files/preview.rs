@@ -21,7 +21,6 @@ pub(crate) struct FileCall {
 pub(crate) enum Preview {
     /// It would make this change.
     Change(Map<String, Value>),
-    /// It would fail.
     Failure(PlannedFailure),
 }
 

@@ -14,10 +14,8 @@ pub(crate) const DONE: &str = "The person approved the plan. The agent build con
 const YES: &str = "Yes";
 const NO: &str = "No";
 
-/// The person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlanAnswer {
-    /// Carry out the plan.
     Build,
     /// Do not carry out the plan; the person gave no reason.
     Stay,

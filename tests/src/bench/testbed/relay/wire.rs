@@ -8,10 +8,8 @@ const HEAD_BYTES: usize = 5;
 /// Characters of a statement that tell it from others.
 const TEXT_CHARS_MAX: usize = 160;
 
-/// What was counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    /// Ended transactions.
     pub(crate) transactions: u64,
     /// Executed statements, without the begin and the end of transactions.
     pub(crate) statements: u64,

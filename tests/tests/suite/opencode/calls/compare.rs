@@ -28,7 +28,6 @@ pub(super) struct Difference {
     kind: Kind,
 }
 
-/// What is different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
@@ -40,7 +39,6 @@ enum Kind {
     Value,
 }
 
-/// Differences that are meant.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {

@@ -17,7 +17,6 @@ const CALL: &str = "MARK_TOOL ";
 /// Number of recordings that are played at the same time.
 const AT_ONCE: usize = 4;
 
-/// A recording.
 struct Recording {
     name: String,
     /// The states of each call.

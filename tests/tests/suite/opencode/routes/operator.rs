@@ -4,7 +4,6 @@ use super::super::client::Client;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Calls every such route.
 pub(super) async fn check(client: &Client) {
     for (method, path, body) in [
         (Method::PATCH, "/config", json!({"model": "chat/demo"})),

@@ -5,7 +5,6 @@ use futures::{StreamExt as _, stream};
 use reqwest::{Method, header};
 use serde_json::Value;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
 /// Calls every operation of the description with ids of nothing, and with a body that is not JSON.

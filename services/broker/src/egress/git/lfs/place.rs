@@ -15,7 +15,6 @@ const HEADERS_BYTES_MAX: usize = 16 * 1024;
 const OWN_HEADERS: [HeaderName; 9] =
     [ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, RANGE, TE, TRANSFER_ENCODING, UPGRADE];
 
-/// The place.
 #[derive(Debug)]
 pub(super) struct ObjectPlace {
     pub(super) link: Link,

@@ -25,7 +25,6 @@ use std::collections::BTreeSet;
 /// Names that a search returns if the client sets no limit.
 const NAMES_DEFAULT: usize = 100;
 
-/// The files of the caller's directory.
 pub(in crate::http) async fn find(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
     let Some(directory) = caller.find_directory(gateway).await? else { return Ok(None) };
     Ok(DirectoryFiles::find(gateway, &caller.principal, &directory.area()).await?)

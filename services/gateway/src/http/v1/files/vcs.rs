@@ -44,7 +44,6 @@ pub(in crate::http) async fn branch(State(gateway): State<Gateway>, caller: Call
     Ok(Json(branch.map_or_else(|| json!({}), |branch| json!({"branch": branch}))))
 }
 
-/// The changed files.
 pub(in crate::http) async fn status(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -121,7 +120,6 @@ async fn diff(gateway: &Gateway, caller: &Caller) -> Result<WorkspaceDiff> {
     }
 }
 
-/// A changed file.
 #[derive(Debug, PartialEq, Eq)]
 struct FileChange<'a> {
     stat: &'a FileStat,

@@ -50,7 +50,6 @@ struct Payload<'a> {
 }
 
 impl<'a> FrameScope<'a> {
-    /// The scope of an update.
     pub(super) fn of(update: &'a Update) -> Self {
         match (&update.scope, &update.content) {
             (UpdateScope::Tenant, _) => Self::Global(None),

@@ -14,7 +14,6 @@ pub(in crate::http) enum Shapes {
     Older,
 }
 
-/// The query of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::http) struct ShapesQuery {

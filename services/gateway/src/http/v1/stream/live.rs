@@ -126,10 +126,8 @@ struct Stream {
     cursor: Arc<TenantCursor>,
 }
 
-/// Why a stream ends.
 #[derive(Debug)]
 enum StreamEnd {
-    /// The client disconnected.
     Left,
     /// Postgres does not respond: the client connects again.
     Failed(Error),

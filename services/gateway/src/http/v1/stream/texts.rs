@@ -9,7 +9,6 @@ use crate::streams::{
 use domain::{conversation::part::Part, ids::PartId};
 use std::{collections::HashMap, sync::Arc};
 
-/// The texts of a client.
 #[derive(Debug, Default)]
 pub(super) struct ClientTexts {
     have_bytes: HashMap<PartId, u64>,

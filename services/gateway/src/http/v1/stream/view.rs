@@ -16,16 +16,13 @@ pub(super) struct View {
     pub(super) form: StreamForm,
 }
 
-/// The directory of a client.
 pub(super) struct ClientDirectory {
     /// The directory, under the name that the client uses.
     pub(super) own: Directory,
-    /// Its sessions.
     pub(super) area: SessionArea,
 }
 
 impl View {
-    /// The caller's directory.
     pub(super) async fn of_directory(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
         let name = caller.directory(gateway).await?.to_owned();
         Ok(match caller.find_directory(gateway).await? {

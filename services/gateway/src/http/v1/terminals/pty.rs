@@ -121,7 +121,6 @@ pub(in crate::http) async fn create(
     Ok(Json(host.to_json(&terminal)))
 }
 
-/// One terminal.
 pub(in crate::http) async fn get(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -145,7 +144,6 @@ pub(in crate::http) async fn update(
     Ok(Json(host.to_json(&terminal)))
 }
 
-/// Ends a terminal.
 pub(in crate::http) async fn delete(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -18,7 +18,6 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one write; the sandbox accepts twice as many.
 const WRITE_BYTES: usize = 32 * 1024;
 
-/// One connection.
 pub(super) struct Socket {
     host: TerminalHost,
     id: PtyId,
@@ -30,7 +29,6 @@ pub(super) struct Socket {
     replay_end: Option<u64>,
 }
 
-/// Why a connection ends.
 enum ConnectionEnd {
     /// The client disconnected, or the program ended.
     Complete,

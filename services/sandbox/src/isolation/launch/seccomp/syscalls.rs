@@ -4,7 +4,6 @@
 //!
 //! Calls that are allowed for some arguments only (clone, socket, socketpair, personality) are in `seccomp`.
 
-/// Calls of every architecture.
 #[rustfmt::skip]
 pub(super) const COMMON: &[libc::c_long] = &[
     libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_capget, libc::SYS_capset,
@@ -89,7 +88,6 @@ pub(super) const UNNAMED: &[libc::c_long] = &[
     463, 464, 465, 466, // setxattrat, getxattrat, listxattrat, removexattrat
 ];
 
-/// Calls of debuggers.
 pub(super) const TRACING: &[libc::c_long] =
     &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
 
