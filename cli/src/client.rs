@@ -363,7 +363,7 @@ pub(crate) async fn first_pages<T>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -131,7 +131,7 @@ async fn models_of(client: Client) -> Result<Vec<CompletionCandidate>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::arguments;
 

@@ -1,6 +1,6 @@
 //! A gateway for tests: accepts one bundle, one session and one prompt, plays fixed events, and exports a fixed
 //! bundle.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod environments;
 mod history;

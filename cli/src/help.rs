@@ -144,7 +144,7 @@ fn with_session_forms(mut command: Command) -> Command {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::arguments;
     use std::collections::BTreeSet;

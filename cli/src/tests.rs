@@ -1,5 +1,5 @@
 //! Whole commands against a fake gateway and real repositories.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod checkout;
 mod json;

@@ -1,5 +1,5 @@
 //! Small runs of the benchmarks produce every figure.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 use e2e::{
     Options, Stack,

@@ -1,5 +1,5 @@
 //! A run of 12 seconds of faults: enough to check the harness. `./dev faults` runs as long as it is told.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 //! The simulation of the protocol: every state within small bounds, random walks within larger ones, both with each rule
 //! broken, and the comparison of the simulated servers with the real ones.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "sim/broken.rs"]
 mod broken;

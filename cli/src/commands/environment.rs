@@ -113,7 +113,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: Environment
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::fake::Fake;
     use rpc::v1::Project;

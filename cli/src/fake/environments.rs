@@ -1,5 +1,5 @@
 //! The environments of the fake gateway: one that is ready, one whose build failed, two that a session makes, and some that a repository proposes.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{Answer, Fake};
 use rpc::v1::{environment_service_server::EnvironmentService, *};

@@ -1,5 +1,5 @@
 //! The messages, the settings and the terminals of the fake gateway: one of each.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{Answer, Fake, no};
 use futures::stream::BoxStream;

@@ -1,5 +1,5 @@
 //! The operator's view in the fake gateway, and the commands that it accepts.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{Answer, Fake};
 use rpc::v1::{

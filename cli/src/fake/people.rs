@@ -1,5 +1,5 @@
 //! The requests to people in the fake gateway: a fixed set; any other request is closed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{Answer, Fake};
 use rpc::v1::{permission_service_server::PermissionService, question_service_server::QuestionService, *};

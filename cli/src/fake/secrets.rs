@@ -1,5 +1,5 @@
 //! The secrets of the fake gateway: one of the tenant and one of a project, whatever is set and deleted.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{Answer, Fake};
 use rpc::v1::{secret_service_server::SecretService, *};

@@ -1,5 +1,5 @@
 //! The worktrees of the fake gateway: one of each project.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::Fake;
 use rpc::v1::Worktree;

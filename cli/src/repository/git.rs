@@ -157,7 +157,7 @@ fn verb<'a>(words: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> Option<St
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

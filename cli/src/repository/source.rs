@@ -278,7 +278,7 @@ async fn upload(client: &Client, bundle: &Bundle, sending: impl Fn() -> Progress
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

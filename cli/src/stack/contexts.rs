@@ -165,7 +165,7 @@ pub(crate) fn change<T>(directory: &Path, change: impl FnOnce(&mut Contexts) -> 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 

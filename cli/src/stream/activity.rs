@@ -149,7 +149,6 @@ fn opening(progress: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(missing_docs)]
     use super::*;
     use serde_json::json;
 

@@ -41,7 +41,7 @@ pub fn client() -> Result<reqwest::Client, Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

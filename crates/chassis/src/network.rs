@@ -57,7 +57,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -160,7 +160,7 @@ fn lock(running: &Mutex<Running>) -> std::sync::MutexGuard<'_, Running> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[tokio::test]

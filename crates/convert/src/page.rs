@@ -19,7 +19,7 @@ pub(crate) fn convert(page: &Page) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     const HTML: &str = "<html><head><title>x</title><script>bad()</script></head><body><h1>Top</h1>\

@@ -163,7 +163,7 @@ pub(crate) fn plain_character(character: char) -> char {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn check(text: &str, old: &[&str], new: &[&str], want: &str) {

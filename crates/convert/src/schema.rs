@@ -40,7 +40,7 @@ fn problems(schema: &Validator, value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn verdict(schema: &str, value: Option<&str>) -> SchemaVerdict {

@@ -1,5 +1,5 @@
 //! The program as a service runs it: what ends an attack, what stands around it, and what its parent's leave ends.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use convert_client::{
     bounds::{MEMORY_BYTES_MAX, REQUEST_BYTES_MAX, WALL_TIME_MAX},

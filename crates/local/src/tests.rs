@@ -1,5 +1,5 @@
 //! Real servers in temporary directories.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::{error::Error, options::Options, plan, process, shared, stack::start};
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};

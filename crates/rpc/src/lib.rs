@@ -2,7 +2,7 @@
 //! It makes no decisions. Conversions between wire and domain types live in the services that need them.
 
 /// The whole package `flotilla.v1`: its messages, which `wire` generates, and its clients and servers.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, rust_2018_idioms)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, rust_2018_idioms)]
 pub mod v1 {
     pub use wire::v1::*;
     tonic::include_proto!("flotilla.v1");

@@ -56,7 +56,7 @@ pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>>
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::v1::{Hello, Reply, reply::Body};
 

@@ -238,7 +238,7 @@ fn find(reference: Reference<'_>, path: &str, files: &[(&str, &str)]) -> Result<
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::Settings;
     use domain::policy::permission::{Verdict, strictest};

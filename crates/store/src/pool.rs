@@ -194,7 +194,7 @@ fn is_closed(error: &sqlx::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use futures::FutureExt as _;
     use sqlx::{Executor as _, Row as _};

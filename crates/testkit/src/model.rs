@@ -29,7 +29,7 @@ pub async fn start(script: Script) -> ScriptedModel {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

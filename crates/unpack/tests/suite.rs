@@ -1,6 +1,6 @@
 //! Layers as tools build them, and as attackers do. Each attack that aims at a file outside is also unpacked without walls, to show that it
 //! would succeed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "suite/archive.rs"]
 mod archive;

@@ -1,5 +1,5 @@
 //! The walls around a git, with the real program. For each wall, the same git runs without it and gets through.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
     fs,

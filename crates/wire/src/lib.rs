@@ -2,7 +2,7 @@
 //! code: PID 1 of a sandbox uses these messages too. Clients and servers are in `rpc`.
 
 /// Messages of `proto/flotilla/v1`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, rust_2018_idioms)]
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, rust_2018_idioms)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/flotilla.v1.rs"));
 }

@@ -31,7 +31,7 @@ pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -1,5 +1,5 @@
 //! The broker through its public API, with real connections, a real Postgres and registries in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 #[path = "suite/callers.rs"]
 mod callers;

@@ -70,7 +70,7 @@ pub fn refusal(gaps: &[Gap], accepted: &[Wall]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use clap::ValueEnum as _;
 

@@ -1,6 +1,6 @@
 //! The sandbox service through its public API, with real bubblewrap. Where the machine forbids user namespaces these
 //! tests fail: a sandbox that was not tested must not look tested. All attacks are commands that run *inside*.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 #[path = "suite/attacks.rs"]
 mod attacks;

@@ -125,7 +125,7 @@ impl fmt::Display for Figure {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
     use super::{Figure, Quantity, Target};
     use crate::bench::samples::Samples;

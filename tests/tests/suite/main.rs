@@ -1,5 +1,5 @@
 //! The services end to end, in one binary, because linking takes longer than compiling.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod answers;
 mod bad_input;

@@ -1,5 +1,5 @@
 //! Scheduling: fair between tenants and classes, visible while sessions wait, and controlled by the operator.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 use e2e::{
     Options, Stack,

@@ -1,5 +1,5 @@
 //! The operator's commands against a fake gateway, and their tables.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use crate::{

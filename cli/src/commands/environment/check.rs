@@ -251,7 +251,7 @@ async fn newest_parts(client: &Client, session: &str) -> Result<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::{fake::Fake, repository::git::Git};
     use rpc::v1::{Project, Source, source};

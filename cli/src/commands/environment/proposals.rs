@@ -236,7 +236,7 @@ fn to_json(proposal: &ProposedEnvironment) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use crate::{fake::Fake, terminal::output::Output};
     use rpc::v1::{EnvironmentVerdict, Project, ProposedEnvironment};
     use serde_json::json;

@@ -191,7 +191,7 @@ pub(super) fn toml(root: &Path, file: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs;
 

@@ -69,7 +69,6 @@ pub(crate) async fn look(client: &Client, session_id: &str) -> Result<Look> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(missing_docs)]
     use super::*;
     use rpc::v1::Permission;
     use serde_json::json;

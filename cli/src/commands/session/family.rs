@@ -109,7 +109,7 @@ pub(crate) async fn delete(client: &Client, output: &Output, arguments: DeleteAr
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use rpc::v1::SessionState;
 

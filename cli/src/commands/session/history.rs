@@ -129,7 +129,7 @@ pub(crate) async fn restart_workspace(client: &Client, output: &Output, session_
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::fake::Fake;
     use rpc::v1::Revert;

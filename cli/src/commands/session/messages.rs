@@ -180,7 +180,7 @@ fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::fake::{Fake, SESSION};
 

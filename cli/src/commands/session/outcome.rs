@@ -63,7 +63,6 @@ pub(crate) fn failed(output: &Output, session_id: Option<&str>, error: anyhow::E
 
 #[cfg(test)]
 mod tests {
-    #![allow(missing_docs)]
     use super::*;
 
     #[test]

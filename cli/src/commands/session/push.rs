@@ -157,7 +157,7 @@ fn preview_json(id: &str, preview: &PushSessionResponse) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::fake::{Fake, SESSION};
 

@@ -256,7 +256,7 @@ async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View<'_>>) 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

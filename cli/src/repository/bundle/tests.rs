@@ -1,5 +1,5 @@
 //! Bundles of real temporary repositories.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use crate::repository::start::Start;

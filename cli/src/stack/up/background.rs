@@ -77,7 +77,7 @@ async fn stop(child: &mut Child) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use crate::arguments::{Command, parse};
 
     #[test]

@@ -61,7 +61,7 @@ models = [{{ id = \"demo\", price_usd_per_mtok = {{ input = 3, output = 15 }} }}
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

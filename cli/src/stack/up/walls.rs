@@ -33,7 +33,7 @@ fn text(missing: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use clap::ValueEnum as _;
     use sandbox::walls::Wall;

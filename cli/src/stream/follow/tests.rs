@@ -1,5 +1,5 @@
 //! A fake gateway that loses the connection.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use futures::stream::{self, BoxStream};

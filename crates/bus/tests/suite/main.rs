@@ -1,5 +1,5 @@
 //! The bus on a real Redis and a real NATS: its guarantees, and its behaviour without them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod connection;
 mod control;

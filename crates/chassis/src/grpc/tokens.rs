@@ -112,7 +112,7 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn read(any: Option<&str>, named: &[&str]) -> (Tokens, Vec<String>) {

@@ -147,7 +147,7 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn admissions(connections: usize, of_address: usize, keyless: usize) -> Admissions {

@@ -198,7 +198,7 @@ impl AllowLists {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn list(setting: &str, entries: &[&str]) -> AllowList {

@@ -83,7 +83,7 @@ pub fn decode(answer: &[u8]) -> Result<Vec<(String, String)>, AnswerError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 

@@ -295,7 +295,11 @@ impl State {
 
     /// Waits for everything that the work needs, and begins it then.
     fn wait(&mut self, work: Work) -> Vec<Action> {
-        let mut actions: Vec<Action> = work.announcement().into_iter().collect();
+        let mut actions = match &work {
+            Work::Decide => vec![Action::Prepare],
+            Work::Calls(_) => vec![Action::Announce],
+            Work::Step { .. } | Work::Call { .. } | Work::Summary { .. } => vec![],
+        };
         let missing = work.needs().iter().copied().collect();
         *self = Self::Waiting { work, missing };
         actions.extend(self.fetch_next());

@@ -1,6 +1,6 @@
 //! Work of a turn that needs something before it begins, and what it needs.
 
-use super::{action::Action, call::CallId};
+use super::call::CallId;
 
 /// Something that a turn waits for before it goes on. The worker gets it; the turn can be stopped meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,15 +51,6 @@ impl Work {
             Self::Summary { .. } => &[Need::Lease],
             Self::Decide => &[Need::Lease, Need::Guidance, Need::Commands],
             Self::Calls(_) => &[Need::Lease, Need::Guidance, Need::Lease, Need::Snapshot, Need::Lease],
-        }
-    }
-
-    /// What clients learn before the turn waits.
-    pub(super) fn announcement(&self) -> Option<Action> {
-        match self {
-            Self::Decide => Some(Action::Prepare),
-            Self::Calls(_) => Some(Action::Announce),
-            Self::Step { .. } | Self::Call { .. } | Self::Summary { .. } => None,
         }
     }
 

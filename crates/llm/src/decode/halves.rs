@@ -86,7 +86,7 @@ fn with(event: &Event, text: String) -> Event {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use crate::{
         accumulate::{Accumulator, Block},
         decode::Decoder,

@@ -203,7 +203,7 @@ pub(super) fn usize_or(value: u32, default: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn check(text: &str, skip: u64, lines: usize, expected: (&[&str], bool)) {

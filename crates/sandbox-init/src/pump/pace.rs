@@ -31,7 +31,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const SECOND: u64 = TERMINAL_OUTPUT_BYTES_PER_SECOND_MAX;

@@ -130,7 +130,7 @@ fn open_readable<T>(path: &Path, right: u32, open: impl Fn() -> io::Result<T>) -
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const VALUE: &str = "npm_s3cr3t_value";

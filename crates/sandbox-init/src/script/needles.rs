@@ -83,7 +83,7 @@ impl Needles {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn variables() -> Vec<(String, String)> {

@@ -61,7 +61,7 @@ impl<'a> Redactor<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 

@@ -155,7 +155,7 @@ fn pages(pattern: &str, verdict: Verdict) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::policy::permission::{
         Rules,

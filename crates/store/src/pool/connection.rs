@@ -149,7 +149,7 @@ fn is_starting(error: &sqlx::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use deadpool::managed::Manager as _;
 

@@ -1,5 +1,5 @@
 //! The store on a real Postgres: every function, and what it must not do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod audit;
 mod connection;

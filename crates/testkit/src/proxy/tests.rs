@@ -1,5 +1,5 @@
 //! Tests with a real server that echoes its input.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{
     Proxy,

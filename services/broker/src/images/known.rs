@@ -34,7 +34,6 @@ impl KnownLayers {
 
 #[cfg(test)]
 mod tests {
-    #![allow(missing_docs)]
     use super::*;
 
     #[test]

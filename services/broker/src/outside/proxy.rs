@@ -113,7 +113,7 @@ fn login(url: &Url) -> Result<Option<HeaderValue>, UpstreamProxyError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

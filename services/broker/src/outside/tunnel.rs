@@ -127,7 +127,7 @@ fn status(answer: &[u8]) -> Result<Option<u16>, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use tokio::net::TcpListener;
 

@@ -75,7 +75,7 @@ impl<'a> Commit<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     const TEXT: &str = "tree 1\nparent 2\nauthor A <a@b> 1 +0000\ncommitter F <agent@flotilla.invalid> 2 +0000\n\nTitle\n\nFlotilla-Session: ses_a\n";

@@ -67,7 +67,7 @@ pub(super) async fn reseal(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::secrets::key_file::KeyFile;
     use futures::FutureExt as _;

@@ -182,7 +182,7 @@ fn push_secrets(environment: &ProposedEnvironment, settings: &Settings) -> Vec<S
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::{ids::Timestamp, policy::level::Level};
 

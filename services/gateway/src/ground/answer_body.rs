@@ -150,7 +150,7 @@ impl std::fmt::Debug for Answer {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use futures::{FutureExt as _, StreamExt as _};
     use shares::{Share, Shares};

@@ -75,7 +75,7 @@ pub(crate) fn too_large(status: &Status) -> Option<Status> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use prost::Message as _;
     use std::collections::BTreeSet;

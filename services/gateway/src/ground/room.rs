@@ -287,7 +287,7 @@ pub(crate) async fn keep_until_answered(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use axum::{Router, middleware::from_fn_with_state, routing::get};
     use futures::FutureExt as _;

@@ -97,7 +97,7 @@ fn is_init(pids: &[&str], own: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::disk::survey::measure;
     use nix::{

@@ -68,7 +68,7 @@ fn add_all_nameless(count: &mut Count, pids: &[i32]) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::disk::walk::DEPTH_MAX;
     use std::fs;

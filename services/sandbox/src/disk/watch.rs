@@ -301,7 +301,7 @@ fn next(due: &mut Vec<Arc<WorkspaceDisk>>, jobs: &[DiskJob]) -> Vec<Arc<Workspac
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::disk::{host::HostDisk, workspace::Uncounted};
 

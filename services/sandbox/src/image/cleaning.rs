@@ -214,7 +214,7 @@ fn remove(above: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::{
         fs as files,

@@ -97,7 +97,7 @@ pub fn sorted(texts: &[String]) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::collections::BTreeSet;
 

@@ -118,7 +118,7 @@ pub(super) fn layers_on_disk(layout: &Layout) -> io::Result<Vec<(LayerName, Path
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -125,7 +125,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::image::digest::Digest;
     use std::time::Duration;

@@ -27,7 +27,7 @@ pub fn take_slot(file: &Path, used: &mut BTreeMap<u32, TenantId>, count: u32) ->
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -307,7 +307,7 @@ pub(super) fn too_large(stage: BuildStage, limit: Space) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

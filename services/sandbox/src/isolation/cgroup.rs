@@ -409,7 +409,7 @@ fn make_v2(group: &mut Group, base: &Path, tenant: TenantId, limits: &Limits) ->
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     const LIMITS: Limits =

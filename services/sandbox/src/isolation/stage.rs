@@ -318,7 +318,7 @@ pub(super) fn keep(fd: OwnedFd) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use nix::sched::{CloneFlags, unshare};
     use std::fs;

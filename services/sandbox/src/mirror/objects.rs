@@ -100,7 +100,7 @@ impl SessionObjects {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn pointer(number: usize, size: u64) -> LfsPointer {

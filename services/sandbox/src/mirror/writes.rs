@@ -30,7 +30,7 @@ impl Writes {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::{sync::mpsc, thread};
 

@@ -97,7 +97,7 @@ fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::code::Code;
     use futures::FutureExt as _;

@@ -32,7 +32,7 @@ fn parse(head: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use rustix::fs::Mode;
     use std::{fs, os::unix::fs::symlink};

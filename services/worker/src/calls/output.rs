@@ -90,7 +90,7 @@ fn cut(full: &str, bounds: Bounds) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use settings::{Settings, ToolOutput};
 

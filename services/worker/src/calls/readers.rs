@@ -30,7 +30,7 @@ impl FilesReaders {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

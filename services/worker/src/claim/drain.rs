@@ -41,7 +41,6 @@ impl Drain {
 
 #[cfg(test)]
 mod tests {
-    #![allow(missing_docs)]
     use super::*;
 
     #[test]

@@ -61,7 +61,7 @@ fn has_media(entry: &MessageWithParts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::{
         super::entries::tests::{step, text, user},
         *,

@@ -63,7 +63,7 @@ impl Contention {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use domain::session::Class;
     use store::control::candidate::SessionRef;

@@ -354,7 +354,7 @@ fn git_credentials(git: &BTreeMap<GitPrefix, SecretName>) -> Vec<GitCredential> 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

@@ -160,7 +160,7 @@ fn shown(digest: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::ids::Timestamp;
     use store::people::environments::EnvironmentDecision;

@@ -32,7 +32,7 @@ pub(crate) fn answer(name: &str, offered: &[String], time: Ran) -> ToolState {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::ids::Timestamp;
 

@@ -86,7 +86,7 @@ pub(crate) const TOO_MANY: &str = "Not shown: together with the other pictures a
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     /// Pictures of one pixel and of 9000.

@@ -1,5 +1,5 @@
 //! Answers to a fake gateway.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use crate::fake::{Fake, SESSION};

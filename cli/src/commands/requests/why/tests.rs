@@ -1,5 +1,5 @@
 //! Waits in words.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use rpc::v1::{Permission, Question, QuestionItem};

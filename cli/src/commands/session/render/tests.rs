@@ -1,5 +1,5 @@
 //! Streams in, terminal text out.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use crate::stream::item::Reconnect;

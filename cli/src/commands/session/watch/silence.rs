@@ -91,7 +91,7 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::stream::item::{Event, Notice};
     use domain::event::WORKSPACE_PROGRESS;

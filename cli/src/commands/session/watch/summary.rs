@@ -115,7 +115,7 @@ fn has_no_workspace(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::stream::item::Event;
     use anyhow::Context as _;

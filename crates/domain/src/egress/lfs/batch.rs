@@ -276,7 +276,7 @@ impl LfsObjectAnswer {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn pointer(letter: char, size: u64) -> LfsPointer {

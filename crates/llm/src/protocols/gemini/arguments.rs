@@ -133,7 +133,7 @@ fn slot<'a>(value: &'a mut Value, steps: &[Step<'_>]) -> Option<&'a mut Value> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use serde_json::json;
 

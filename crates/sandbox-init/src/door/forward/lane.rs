@@ -89,7 +89,7 @@ fn ready(result: io::Result<usize>) -> io::Result<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use std::{net::Shutdown, os::unix::net::UnixStream};
 

@@ -307,7 +307,7 @@ fn mark(outcomes: &mut Outcomes, pointers: &[LfsPointer], reason: Reason) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use std::os::unix::fs::symlink;
 

@@ -200,7 +200,7 @@ fn copy(mut from: impl Read, mut to: File) -> Result<Content, Failure> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use std::{
         io::{BufRead as _, BufReader},

@@ -95,7 +95,7 @@ fn parse(value: &SecretBytes) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use base64::{Engine as _, engine::general_purpose::STANDARD};
 

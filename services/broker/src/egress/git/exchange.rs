@@ -191,7 +191,7 @@ pub(super) fn download(answer: reqwest::Response, record: JournalRecord) -> Body
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::egress::relay::Quota;
 

@@ -88,7 +88,7 @@ pub(super) fn address(repository: &str) -> Result<GitAddress, GitRefusal> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn read(request: &str) -> String {

@@ -159,7 +159,7 @@ async fn look_up(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use futures::FutureExt as _;
 

@@ -240,7 +240,7 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::collections::BTreeMap;
 

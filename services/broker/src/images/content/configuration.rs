@@ -88,7 +88,7 @@ impl Configuration {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::{Value, json};
 

@@ -57,7 +57,7 @@ impl fmt::Debug for Credential {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn parse(text: &str) -> Option<Credential> {

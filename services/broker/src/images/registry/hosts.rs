@@ -163,7 +163,7 @@ impl Resolve for Hosts {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn hosts() -> Hosts {

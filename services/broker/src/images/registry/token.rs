@@ -153,7 +153,7 @@ fn challenge(refusal: &HeaderMap) -> Option<Challenge> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn show(values: &[&str]) -> Option<String> {

@@ -182,7 +182,7 @@ fn refused(change: &Change, reason: String) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// The refusal of contents with these lengths.

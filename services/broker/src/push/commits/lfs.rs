@@ -136,7 +136,7 @@ fn parse_attributes(output: &[u8]) -> Option<BTreeMap<&[u8], &[u8]>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

@@ -113,7 +113,7 @@ fn parse_sizes(output: &[u8]) -> HashMap<String, u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -132,7 +132,7 @@ async fn read_pointer(content: &Path) -> io::Result<LfsPointer> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[tokio::test]

@@ -105,7 +105,7 @@ pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Packet>, NoPacket> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]

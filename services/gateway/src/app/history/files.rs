@@ -91,7 +91,7 @@ fn batches(files: Vec<FilesOfSnapshot>) -> Vec<Vec<FilesOfSnapshot>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn files(snapshot: &str, paths: &[&str]) -> FilesOfSnapshot {

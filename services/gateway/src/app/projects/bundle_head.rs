@@ -32,7 +32,7 @@ fn refs(bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";

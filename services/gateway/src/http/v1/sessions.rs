@@ -429,7 +429,7 @@ pub(in crate::http) async fn unrevert(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     /// How many sessions of a size a list takes, and the code with which it refuses the next one.

@@ -143,7 +143,7 @@ impl<T> Stream for Receiver<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::ground::room::{Room, TENANT_QUEUES_BYTES_MAX};
     use domain::ids::TenantId;

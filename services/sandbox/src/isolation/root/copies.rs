@@ -148,7 +148,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[tokio::test]

@@ -97,7 +97,7 @@ fn find_interpreter(head: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -147,7 +147,7 @@ fn length(file: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::session::opening::OpeningProgress;
     use std::os::unix::fs::symlink;

@@ -206,7 +206,7 @@ fn status(answer: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use chassis::network::proxy_address::ProxyAddress;
     use tokio::{io::duplex, net::TcpListener};

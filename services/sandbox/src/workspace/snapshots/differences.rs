@@ -123,7 +123,7 @@ fn add_patches(files: &mut [(FileDiff, usize)], patches: &[u8], bytes_max: usize
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     const PATCHES: &str = "diff --git a/a b/a\n+x\n-diff --git\ndiff --git a/l b/l\n-1\ndiff --git a/l b/l\n+2\n\

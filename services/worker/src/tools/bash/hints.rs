@@ -113,7 +113,7 @@ pub(super) fn of(exit_code: i32, output: &str) -> impl Iterator<Item = &'static 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -137,7 +137,7 @@ pub(crate) fn answer_text(names: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use domain::{conversation::part::Ran, ids::Timestamp};
 

@@ -112,7 +112,7 @@ fn final_failure(error: Error) -> ModelFailure {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::{
         conversation::message::MessageTime,

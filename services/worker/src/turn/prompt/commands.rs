@@ -171,7 +171,7 @@ fn task_of(command: Command, invocation: &Invocation, prompt: String) -> Subtask
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::{
         conversation::message::{MessageTime, ModelRef},

@@ -216,7 +216,7 @@ fn told(why: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn known(answer: Option<Answer>, is_over: bool) -> RequestRecord {

@@ -51,7 +51,7 @@ pub(super) fn link(repository: &GitAddress, pointer: &LfsPointer) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn read(request: &str) -> Option<String> {

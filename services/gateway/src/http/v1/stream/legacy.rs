@@ -59,7 +59,7 @@ fn permission_updated(request: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn replacement(kind: &str, properties: &Value) -> Option<Vec<Value>> {

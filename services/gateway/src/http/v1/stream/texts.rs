@@ -87,7 +87,7 @@ fn text_bytes(part: &Part) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use domain::{event::StoredEvent, ids::Timestamp};
     use serde_json::json;
