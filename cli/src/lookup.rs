@@ -177,7 +177,7 @@ fn line(session: &Session) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::{Fake, SESSION};
+    use crate::tests::fake::{Fake, SESSION};
 
     #[tokio::test]
     async fn a_session_is_named_by_the_beginning_or_the_end_of_its_id() {

@@ -205,6 +205,4 @@ async fn serve(command: ServiceCommand) -> Result<ExitCode> {
 }
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod tests;

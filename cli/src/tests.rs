@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod checkout;
+pub(crate) mod fake;
 mod json;
 
 use crate::{
     arguments::{Cli, parse},
     exit::{self, Exit},
-    fake::{Fake, SESSION},
     repository::git::Git,
     terminal::output::Output,
+    tests::fake::{Fake, SESSION},
 };
 use clap::CommandFactory as _;
 use rpc::v1::{Permission, Project, SessionState, Source, Wait, source};

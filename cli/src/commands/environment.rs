@@ -115,7 +115,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: Environment
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::Fake;
+    use crate::tests::fake::Fake;
     use rpc::v1::Project;
     use serde_json::json;
 

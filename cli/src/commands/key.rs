@@ -167,7 +167,7 @@ fn to_json(key: &Key) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::Fake;
+    use crate::tests::fake::Fake;
 
     #[tokio::test]
     async fn keys_are_created_listed_and_revoked() {

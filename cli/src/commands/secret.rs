@@ -251,7 +251,7 @@ fn to_json(secret: &Secret) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::{exit, fake::Fake};
+    use crate::{exit, tests::fake::Fake};
 
     #[tokio::test]
     async fn a_secret_of_a_file_is_sent_byte_for_byte_and_never_printed() {

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::{
         arguments::{Cli, Command},
-        fake::Fake,
+        tests::fake::Fake,
     };
     use clap::Parser as _;
 

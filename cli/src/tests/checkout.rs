@@ -1,9 +1,12 @@
 //! `checkout` against a fake gateway, in real repositories.
 
-use super::{command, commit, repository};
+use super::{
+    command, commit,
+    fake::{Fake, SESSION},
+    repository,
+};
 use crate::{
     exit::{self, Exit},
-    fake::{Fake, SESSION},
     repository::git::Git,
     terminal::output::Output,
 };

@@ -1,6 +1,10 @@
 //! `docs/json.md` and the real lines of the commands name the same types and fields.
 
-use super::{asking_below, repository};
+use super::{
+    asking_below,
+    fake::{Fake, SESSION},
+    repository,
+};
 use crate::{
     arguments::Cli,
     commands::{
@@ -10,7 +14,6 @@ use crate::{
         session::export,
     },
     exit::Exit,
-    fake::{Fake, SESSION},
     repository::git::Git,
     stack::{down, running::Stack},
     stream::item::{Delta, Item, Notice},

@@ -79,9 +79,8 @@ fn tasks_and_threads_start_at_their_owners() {
         let is_source = file.has_extension("rs")
             && file.path.contains("/src/")
             && ["cli", "crates", "services"].iter().any(|dir| file.is_in(dir));
-        // The testkit and the fake of the command line are for tests only.
         let is_for_tests = file.is_in("crates/testkit")
-            || file.path.split('/').any(|name| ["tests", "tests.rs", "fake.rs", "fake"].contains(&name));
+            || file.path.split('/').any(|name| ["tests", "tests.rs"].contains(&name));
         if !is_source || is_for_tests {
             continue;
         }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     arguments::{Cli, Command as Top},
-    fake::Fake,
+    tests::fake::Fake,
 };
 use clap::Parser as _;
 use rpc::v1::SessionClass;

@@ -253,7 +253,7 @@ async fn newest_parts(client: &Client, session: &str) -> Result<Vec<Value>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::{fake::Fake, repository::git::Git};
+    use crate::{repository::git::Git, tests::fake::Fake};
     use rpc::v1::{Project, Source, source};
     use serde_json::json;
     use std::{fs, path::Path};

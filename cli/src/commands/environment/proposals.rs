@@ -237,7 +237,7 @@ fn to_json(proposal: &ProposedEnvironment) -> Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use crate::{fake::Fake, terminal::output::Output};
+    use crate::{terminal::output::Output, tests::fake::Fake};
     use rpc::v1::{EnvironmentVerdict, Project, ProposedEnvironment};
     use serde_json::json;
     use settings::proposal;

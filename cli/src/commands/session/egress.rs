@@ -97,7 +97,7 @@ pub(crate) fn to_json(access: &EgressAccess) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::Fake;
+    use crate::tests::fake::Fake;
 
     #[tokio::test]
     async fn refusals_are_listed_with_what_went_through_newest_last() {

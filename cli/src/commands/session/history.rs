@@ -131,7 +131,7 @@ pub(crate) async fn restart_workspace(client: &Client, output: &Output, session_
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::Fake;
+    use crate::tests::fake::Fake;
     use rpc::v1::Revert;
 
     #[tokio::test]

@@ -182,7 +182,7 @@ fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::{Fake, SESSION};
+    use crate::tests::fake::{Fake, SESSION};
 
     #[tokio::test]
     async fn the_ids_of_messages_stand_beside_their_texts() {

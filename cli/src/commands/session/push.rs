@@ -159,7 +159,7 @@ fn preview_json(id: &str, preview: &PushSessionResponse) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::fake::{Fake, SESSION};
+    use crate::tests::fake::{Fake, SESSION};
 
     #[tokio::test]
     async fn a_push_says_before_what_would_go_and_then_what_went_where() {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
-use crate::fake::{Fake, SESSION};
+use crate::tests::fake::{Fake, SESSION};
 use rpc::v1::{QuestionItem, QuestionOption};
 
 fn permission(id: &str) -> Permission {
