@@ -91,7 +91,7 @@ pub struct BrokerSettings {
     pub key_file: PathBuf,
     /// The directory of the doors of sessions.
     pub egress: PathBuf,
-    /// The directory of the quarantines of pushes.
+    /// The directory of pushes.
     pub push: PathBuf,
     /// What it knows of the network outside.
     pub outside: Outside,

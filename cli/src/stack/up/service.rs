@@ -29,7 +29,7 @@ pub(super) const OPERATOR_KEY: &str = "operator-key";
 /// The doors of sessions to the network, below the directory of the stack. The sandbox service and the broker share them.
 const EGRESS: &str = "egress";
 
-/// The quarantines of pushes, below the directory of the stack.
+/// The directories of pushes, below the directory of the stack.
 const PUSH: &str = "push";
 
 /// The address of the gateway, and the operator's key.

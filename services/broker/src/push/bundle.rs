@@ -1,9 +1,9 @@
-//! The bundle of a caller, as it arrives after the name of its newest commit: its head is read here, and its pack goes into a file of the quarantine, for git
+//! The bundle of a caller, as it arrives after the name of its newest commit: its head is read here, and its pack goes into a file of the directory, for git
 //! to read.
 
 use super::{
+    directories::PushDirectory,
     error::PushError,
-    quarantine::Quarantine,
     request::{ObjectId, PushPart},
 };
 use bytes::BytesMut;
@@ -47,11 +47,11 @@ pub(super) async fn receive_commit(
 /// # Errors
 /// `ContentInvalid`, `TooLarge`, `CallerLeft`; `Interrupted`: the caller could not read it to its end.
 pub(super) async fn receive(
-    quarantine: &Quarantine,
+    directory: &PushDirectory,
     mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
 ) -> Result<(), PushError> {
     let failed = |error: std::io::Error| PushError::failed("write a pack", &error);
-    let mut file = quarantine.create(BUNDLE_PACK).await.map_err(failed)?;
+    let mut file = directory.create(BUNDLE_PACK).await.map_err(failed)?;
     let (mut head, mut has_head, mut total) = (BytesMut::new(), false, 0_u64);
     while let Some(part) = parts.next().await {
         let piece = match part.ok_or(PushError::CallerLeft)? {

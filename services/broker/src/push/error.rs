@@ -112,7 +112,7 @@ impl PushError {
         if problems.is_empty() { Ok(()) } else { Err(Self::Problems(problems)) }
     }
 
-    /// The error of the quarantine, with its cause in the log.
+    /// An error of this machine, with its cause in the log.
     pub(crate) fn failed(action: &'static str, error: &dyn std::error::Error) -> Self {
         tracing::error!("a push failed: {action}: {error}");
         Self::Failed

@@ -1,8 +1,8 @@
-//! Git in a quarantine, behind the walls of `flotilla-git`: it has no network and no secret, and ends with its push.
+//! Git in the directory of a push, behind the walls of `flotilla-git`: it has no network and no secret, and ends with its push.
 
 use super::{
+    directories::{PushDirectory, REPOSITORY},
     error::{PushError, plain},
-    quarantine::{Quarantine, REPOSITORY},
 };
 use anyhow::{Context as _, bail, ensure};
 use std::{
@@ -51,7 +51,7 @@ pub(super) struct WalledGit {
 pub(super) enum Input<'a> {
     Nothing,
     Bytes(&'a [u8]),
-    /// A file of the quarantine.
+    /// A file of the directory.
     File(&'a str),
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Input<'a> {
 pub(super) enum Output<'a> {
     /// It is returned, if it has at most so many bytes.
     Bytes(usize),
-    /// A file of the quarantine.
+    /// A file of the directory.
     File(&'a str),
 }
 
@@ -74,11 +74,11 @@ pub(super) struct GitEnd {
 
 impl WalledGit {
     /// Finds the programs, and checks on this machine that the walls stand: that a git behind them can read none of `secrets`, nor what stands next to
-    /// its quarantine.
+    /// its directory.
     ///
     /// # Errors
     /// If a program is missing or too old, or a wall does not stand.
-    pub(super) async fn find(quarantine: &Quarantine, secrets: &[&Path]) -> anyhow::Result<Self> {
+    pub(super) async fn find(directory: &PushDirectory, secrets: &[&Path]) -> anyhow::Result<Self> {
         let walls =
             chassis::programs::find(PROGRAM).context("find the program that runs git behind walls")?;
         let paths = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
@@ -86,31 +86,31 @@ impl WalledGit {
             std::env::split_paths(&paths).map(|directory| directory.join("git")).find(|file| file.is_file());
         let git = git.context("find git in PATH: install it (`apt-get install git`)")?;
         let own = Self { walls, git };
-        let ended = own.run(quarantine, &["version"], Input::Nothing, Output::Bytes(1_024)).await;
+        let ended = own.run(directory, &["version"], Input::Nothing, Output::Bytes(1_024)).await;
         let GitEnd { is_success, output, errors } = ended.context("start git behind its walls")?;
         ensure!(is_success, "start git behind its walls: {errors}");
         let version = String::from_utf8_lossy(&output).into_owned();
         ensure!(is_new_enough(&version), "git 2.31 or newer is needed, this is {}", version.trim());
-        for file in secrets.iter().copied().chain([quarantine.mark()]) {
-            own.check_walls(quarantine, file).await?;
+        for file in secrets.iter().copied().chain([directory.mark()]) {
+            own.check_walls(directory, file).await?;
         }
-        quarantine.make_repository("sha1").await.context("make a repository")?;
+        directory.make_repository("sha1").await.context("make a repository")?;
         let arguments = ["hash-object", "-w", "--stdin"];
-        let written = own.run(quarantine, &arguments, Input::Nothing, Output::Bytes(1_024)).await;
+        let written = own.run(directory, &arguments, Input::Nothing, Output::Bytes(1_024)).await;
         let written = written.context("write behind the walls")?;
         ensure!(written.is_success, "write behind the walls: {}", written.errors);
         Ok(own)
     }
 
     /// Checks that a git behind the walls cannot read a file. One that is missing has nothing to read yet.
-    async fn check_walls(&self, quarantine: &Quarantine, file: &Path) -> anyhow::Result<()> {
+    async fn check_walls(&self, directory: &PushDirectory, file: &Path) -> anyhow::Result<()> {
         let file = match file.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found.context("find a file to check the walls with")?,
         };
         let path = file.to_str().context("the path of a secret file is no text")?;
         let arguments = ["hash-object", "--no-filters", path];
-        let read = self.run(quarantine, &arguments, Input::Nothing, Output::Bytes(1_024)).await;
+        let read = self.run(directory, &arguments, Input::Nothing, Output::Bytes(1_024)).await;
         if read.context("check the walls")?.is_success {
             bail!("the walls of {PROGRAM} do not stand: a git behind them can read {path}");
         }
@@ -120,11 +120,11 @@ impl WalledGit {
     /// Runs a git whose failure is ours, and gives its output.
     pub(super) async fn check(
         &self,
-        quarantine: &Quarantine,
+        directory: &PushDirectory,
         arguments: &[&str],
         input: Input<'_>,
     ) -> Result<Vec<u8>, PushError> {
-        let ended = self.run(quarantine, arguments, input, Output::Bytes(OUTPUT_BYTES_MAX)).await?;
+        let ended = self.run(directory, arguments, input, Output::Bytes(OUTPUT_BYTES_MAX)).await?;
         if ended.is_success {
             return Ok(ended.output);
         }
@@ -132,7 +132,7 @@ impl WalledGit {
         Err(PushError::ContentInvalid(format!("git {verb} failed: {}", ended.errors)))
     }
 
-    /// Runs a git. Others may run in the same quarantine at the same time.
+    /// Runs a git. Others may run in the same directory at the same time.
     ///
     /// # Errors
     /// `Failed`; `TooLarge`: it prints more than it may.
@@ -140,13 +140,13 @@ impl WalledGit {
     /// Dropped midway: it is killed.
     pub(super) async fn run(
         &self,
-        quarantine: &Quarantine,
+        directory: &PushDirectory,
         arguments: &[&str],
         input: Input<'_>,
         output: Output<'_>,
     ) -> Result<GitEnd, PushError> {
         let failed = |error: io::Error| PushError::failed("run git", &error);
-        let place = quarantine.path();
+        let place = directory.path();
         let mut command = self.command(place, arguments);
         command.stdin(match input {
             Input::Nothing => Stdio::null(),

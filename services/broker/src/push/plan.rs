@@ -1,5 +1,5 @@
 //! The plan of a push: how its branch is to be moved, and to which commit. Every commit of a plan is inspected. Git packs the commits during the inspection,
-//! and the pack stays in the quarantine if the inspection refuses them.
+//! and the pack stays in the directory of the push if the inspection refuses them.
 //!
 //! A branch that has commits of earlier pushes gets one on top of them. The preparation has fetched these commits into a file, and git loads and
 //! checks them during the inspection, which does not depend on them: nothing that the server has sent since the base commit is in the repository

@@ -33,7 +33,7 @@ pub(super) const EARLIER_PACK: &str = "earlier.pack";
 /// The file with the commits that have no history here.
 const SHALLOW: &str = "repository/shallow";
 
-/// What a plan begins with. The quarantine has the bundle, and its repository the base commit.
+/// What a plan begins with. The directory has the bundle, and its repository the base commit.
 #[derive(Debug)]
 pub(super) struct Preparation {
     /// The newest commit of the bundle.
@@ -108,21 +108,21 @@ impl Preparer<'_> {
     ) -> Result<(), PushError> {
         // Without a name, its error counts.
         let parts = passed.await.map_err(|_| PushError::Failed)?;
-        bundle::receive(self.repository.quarantine, parts).await
+        bundle::receive(self.repository.directory, parts).await
     }
 
     /// Loads the files of the base commit, all of them: the bundle has only the differences to them, and git checks that nothing is missing. A server
     /// could send less (`filter`), but git would then look for the rest while it reads the bundle. For this repository the files are 2.6 MiB in 0.6 s; with its
     /// history they are 5.6 MiB in 1.1 s.
     async fn load_base(&self, version: impl Future<Output = Result<(), PushError>>) -> Result<(), PushError> {
-        let (base, quarantine) = (&self.request.base, self.repository.quarantine);
-        let made = quarantine.make_repository(base.format()).await;
+        let (base, directory) = (&self.request.base, self.repository.directory);
+        let made = directory.make_repository(base.format()).await;
         made.map_err(|error| PushError::failed("make a repository", &error))?;
         version.await?;
-        let shallow = self.server.fetch(Fetch::Base(base), quarantine, BASE_PACK).await?;
+        let shallow = self.server.fetch(Fetch::Base(base), directory, BASE_PACK).await?;
         self.repository.load(BASE_PACK).await?;
         let lines: String = shallow.iter().map(|commit| format!("{commit}\n")).collect();
-        let written = quarantine.write(SHALLOW, lines.as_bytes()).await;
+        let written = directory.write(SHALLOW, lines.as_bytes()).await;
         written.map_err(|error| PushError::failed("write the end of the history", &error))
     }
 
@@ -134,6 +134,6 @@ impl Preparer<'_> {
         let base = &self.request.base;
         let Some(tip) = tip.await?.filter(|tip| tip != base) else { return Ok(()) };
         let fetch = Fetch::Since { tip: &tip, base };
-        self.server.fetch(fetch, self.repository.quarantine, EARLIER_PACK).await.map(drop)
+        self.server.fetch(fetch, self.repository.directory, EARLIER_PACK).await.map(drop)
     }
 }

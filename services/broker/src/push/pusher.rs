@@ -1,4 +1,4 @@
-//! Runs pushes: each in a quarantine of its own, a few at a time. A push ends with its caller.
+//! Runs pushes: each in a directory of its own, a few at a time. A push ends with its caller.
 //!
 //! A push has three steps:
 //!
@@ -13,11 +13,11 @@ use super::{
     audit::AuditLine,
     bundle,
     commits::listing::{self, ChangedFile},
+    directories::PushDirectories,
     error::PushError,
     git::WalledGit,
     plan::{PUSHED_PACK, Plan, Planner},
     preparation::{Preparation, Preparer},
-    quarantine::Quarantines,
     remote::{receive::Move, report::Report, server::Server, upload::References},
     repository::Repository,
     request::{ObjectId, PushPart, PushRequest},
@@ -50,7 +50,7 @@ const REFUSAL_BYTES_MAX: usize = 2_000;
 /// The pushes of a broker.
 #[derive(Debug)]
 pub struct Pusher {
-    quarantines: Quarantines,
+    directories: PushDirectories,
     git: WalledGit,
     servers: Arc<GitServers>,
     turns: Shares<TenantId>,
@@ -77,7 +77,7 @@ pub(crate) struct Receipt {
 }
 
 impl Pusher {
-    /// Prepares pushes with quarantines in `directory`. Checks that git behind its walls works here, and can read none of the files `secrets`.
+    /// Prepares pushes with directories in `directory`. Checks that git behind its walls works here, and can read none of the files `secrets`.
     ///
     /// # Errors
     /// If the directory cannot be used, a program is missing, or a wall does not stand.
@@ -87,12 +87,12 @@ impl Pusher {
         servers: Arc<GitServers>,
         service: &Service,
     ) -> anyhow::Result<Arc<Self>> {
-        let quarantines = Quarantines::open(directory).await?;
-        let probe = quarantines.make().context("make a quarantine")?;
+        let directories = PushDirectories::open(directory).await?;
+        let probe = directories.make().context("make the directory of a push")?;
         let git = WalledGit::find(&probe, secrets).await;
         probe.remove().await;
         Ok(Arc::new(Self {
-            quarantines,
+            directories,
             git: git?,
             servers,
             turns: Shares::new(PUSHES_MAX, PUSHES_TENANT_MAX),
@@ -129,11 +129,11 @@ impl Pusher {
         parts: impl Stream<Item = Option<PushPart>> + Unpin,
         left: &CancellationToken,
     ) -> Result<Receipt, PushError> {
-        let made = self.quarantines.make();
-        let quarantine = made.map_err(|error| PushError::failed("make a quarantine", &error))?;
+        let made = self.directories.make();
+        let directory = made.map_err(|error| PushError::failed("make the directory of a push", &error))?;
         let mut audit = AuditLine::new(request);
         let result = {
-            let repository = Repository { git: &self.git, quarantine: &quarantine };
+            let repository = Repository { git: &self.git, directory: &directory };
             let push = Push { servers: &self.servers, request, repository };
             let work = tokio::time::timeout(PUSH_TIME, push.run(parts, &mut audit));
             tokio::select! {
@@ -144,7 +144,7 @@ impl Pusher {
             }
         };
         // Its gits were killed with the work.
-        quarantine.remove().await;
+        directory.remove().await;
         // The caller may have left at any moment. Which of its streams tells that first is chance.
         if !left.is_cancelled() {
             let ok = if request.is_preview { "previewed" } else { "ok" };
@@ -154,7 +154,7 @@ impl Pusher {
     }
 }
 
-/// One push in its quarantine.
+/// One push in its directory.
 struct Push<'a> {
     servers: &'a GitServers,
     request: &'a PushRequest,
@@ -203,7 +203,7 @@ impl Push<'_> {
         }
         // A branch never has a pointer whose object the server lacks.
         server.upload_lfs(&plan.objects).await?;
-        let pack = self.repository.quarantine.path().join(PUSHED_PACK);
+        let pack = self.repository.directory.path().join(PUSHED_PACK);
         let command = Move { branch, old: plan.old.as_ref(), new: &plan.new, pack: &pack };
         let sent = server.push(&command, &capabilities).await;
         let (failure, message) = match sent {

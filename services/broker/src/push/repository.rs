@@ -1,11 +1,11 @@
-//! The repository of a quarantine: what is loaded into it, and what is read of it. Each of its gits runs behind walls.
+//! The repository in the directory of a push: what is loaded into it, and what is read of it. Each of its gits runs behind walls.
 
 use super::{
     bundle::BUNDLE_PACK,
+    directories::PushDirectory,
     error::PushError,
     git::{GitEnd, Input, Output, WalledGit},
     objects::missing,
-    quarantine::Quarantine,
     request::ObjectId,
 };
 
@@ -18,11 +18,11 @@ const LOADED_BYTES_MAX: usize = 1_024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Repository<'a> {
     pub(super) git: &'a WalledGit,
-    pub(super) quarantine: &'a Quarantine,
+    pub(super) directory: &'a PushDirectory,
 }
 
 impl Repository<'_> {
-    /// Loads a pack of the server, which is a file of the quarantine.
+    /// Loads a pack of the server, which is a file of the directory.
     ///
     /// # Errors
     /// `ContentInvalid`, `Failed`.
@@ -74,7 +74,7 @@ impl Repository<'_> {
     /// # Errors
     /// Those of [`WalledGit::check`].
     pub(super) async fn check(&self, arguments: &[&str], input: Input<'_>) -> Result<Vec<u8>, PushError> {
-        self.git.check(self.quarantine, arguments, input).await
+        self.git.check(self.directory, arguments, input).await
     }
 
     /// Runs a git that may fail because of what it reads.
@@ -88,7 +88,7 @@ impl Repository<'_> {
         output: Output<'_>,
     ) -> Result<(), PushError> {
         let GitEnd { is_success, errors, .. } =
-            self.git.run(self.quarantine, arguments, input, output).await?;
+            self.git.run(self.directory, arguments, input, output).await?;
         if is_success { Ok(()) } else { Err(PushError::ContentInvalid(errors)) }
     }
 }

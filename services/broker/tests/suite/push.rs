@@ -53,7 +53,7 @@ async fn a_push_creates_a_branch_and_the_next_one_goes_on_from_it() {
     assert_eq!(testbed.remote_git(&["rev-list", "--count", "main..agent/ses_a"]), "3");
     assert_eq!(testbed.remote_text("agent/ses_a:file"), "private\n");
     testbed.remote_git(&["fsck", "--strict"]);
-    assert_eq!(testbed.quarantined(), 0);
+    assert_eq!(testbed.push_directories(), 0);
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_preview_lists_the_files_and_the_server_gets_nothing() {
     // It refuses what a push refuses.
     let refused = testbed.commit(&testbed.base, &[("deploy/key", "x\n")]);
     assert_eq!(code(&testbed.send(preview(&refused)).await.unwrap_err()), "push_path_refused");
-    assert_eq!(testbed.quarantined(), 0);
+    assert_eq!(testbed.push_directories(), 0);
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn the_token_is_nowhere_but_in_the_requests_to_its_server() {
     let search = async {
         testbed.server.wait_for_request("acme/app.git/git-receive-pack").await;
         let mut searched = 0;
-        for file in testbed.quarantine_files() {
+        for file in testbed.push_files() {
             let content = fs::read(&file).unwrap();
             let text = String::from_utf8_lossy(&content);
             assert!(!text.contains(TOKEN) && !text.contains(&encoded), "{}", file.display());
@@ -191,7 +191,7 @@ async fn a_broker_that_cannot_push_does_not_start_unless_that_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_second_broker_on_one_directory_of_quarantines_does_not_start() {
+async fn a_second_broker_on_one_directory_of_pushes_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("push");
     let place = place.to_str().unwrap();
@@ -201,7 +201,7 @@ async fn a_second_broker_on_one_directory_of_quarantines_does_not_start() {
 }
 
 #[tokio::test]
-async fn a_broker_without_a_quarantine_says_so() {
+async fn a_broker_without_a_directory_of_pushes_says_so() {
     let mut testbed = Testbed::start().await;
     testbed.broker.restart(&[]).await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);

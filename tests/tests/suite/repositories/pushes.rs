@@ -301,11 +301,11 @@ async fn a_broker_that_dies_in_the_middle_of_a_push_leaves_nothing_half() {
     let (own, id) = (api.clone(), session.clone());
     let pushing = tokio::spawn(async move { refusal(&own, &id, "").await });
     testbed.server.wait_for_request(at).await;
-    let quarantines = || {
+    let push_directories = || {
         let entries = std::fs::read_dir(&testbed.stack.broker_settings().push).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
     };
-    assert_eq!(quarantines(), 1);
+    assert_eq!(push_directories(), 1);
     testbed.stack.crash_broker();
     assert_eq!(pushing.await.unwrap().0, "broker_unavailable");
     testbed.server.release();

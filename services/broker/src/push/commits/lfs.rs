@@ -114,7 +114,7 @@ impl LfsSearch<'_> {
         paths: &BTreeSet<&[u8]>,
     ) -> Result<BTreeSet<Vec<u8>>, PushError> {
         let failed = |error: std::io::Error| PushError::failed("write attributes", &error);
-        self.repository.quarantine.write(INFO, attributes).await.map_err(failed)?;
+        self.repository.directory.write(INFO, attributes).await.map_err(failed)?;
         let list: Vec<u8> = paths.iter().flat_map(|path| [*path, &b"\0"[..]].concat()).collect();
         let arguments = ["check-attr", "-z", "--stdin", "filter"];
         let output = self.repository.check(&arguments, Input::Bytes(&list)).await?;

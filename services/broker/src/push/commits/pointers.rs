@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(in crate::push) struct LfsObject {
     /// The first file that needs it.
     pub(in crate::push) file: LfsFile,
-    /// Its content, in the quarantine.
+    /// Its content, in the directory of the push.
     pub(in crate::push) content: PathBuf,
 }
 
@@ -93,15 +93,15 @@ impl Pointers<'_> {
         Ok(PointerCommit { commit, tree, objects })
     }
 
-    /// Writes a content into a file of the quarantine.
+    /// Writes a content into a file of the directory.
     async fn unpack(&self, object: &ObjectId) -> Result<PathBuf, PushError> {
         let name = format!("lfs-{object}");
         let arguments = ["cat-file", "blob", object.as_str()];
-        let Repository { git, quarantine } = self.repository;
-        let ended = git.run(quarantine, &arguments, Input::Nothing, Output::File(&name)).await?;
+        let Repository { git, directory } = self.repository;
+        let ended = git.run(directory, &arguments, Input::Nothing, Output::File(&name)).await?;
         let GitEnd { is_success, errors, .. } = ended;
         if is_success {
-            Ok(quarantine.path().join(name))
+            Ok(directory.path().join(name))
         } else {
             Err(PushError::ContentInvalid(format!("git cannot unpack a content of Git LFS: {errors}")))
         }

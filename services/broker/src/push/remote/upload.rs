@@ -7,8 +7,8 @@ use super::{
 use crate::{
     egress::git::request::Action,
     push::{
+        directories::PushDirectory,
         error::{PushError, plain},
-        quarantine::Quarantine,
         request::ObjectId,
     },
 };
@@ -107,14 +107,14 @@ impl Server<'_> {
         if format == base.format() { Ok(()) } else { Err(PushError::BaseMissing(base.short())) }
     }
 
-    /// Writes objects as a pack into a file of the quarantine. Returns the commits without history there.
+    /// Writes objects as a pack into a file of the directory. Returns the commits without history there.
     ///
     /// # Errors
     /// `BaseMissing`: the server does not have the commit. `Unauthorized`, `NotFound`, `Unreachable`.
     pub(in crate::push) async fn fetch(
         &self,
         fetch: Fetch<'_>,
-        quarantine: &Quarantine,
+        directory: &PushDirectory,
         file: &str,
     ) -> Result<Vec<ObjectId>, PushError> {
         let (wanted, arguments) = match fetch {
@@ -131,7 +131,7 @@ impl Server<'_> {
         let answer = self.ask(Action::Pack, body.into()).await?;
         let mut packets = PacketReader::new(answer, FETCH_BYTES_MAX, self.host());
         let failed = |error: std::io::Error| PushError::failed("write a pack", &error);
-        let mut pack = quarantine.create(file).await.map_err(failed)?;
+        let mut pack = directory.create(file).await.map_err(failed)?;
         let (mut shallow, mut is_pack) = (vec![], false);
         while let Some(packet) = packets.next().await? {
             match packet {

@@ -10,7 +10,7 @@ async fn refuse(testbed: &Testbed, attempt: Attempt, want: &str, text: &str) {
     assert_eq!(code(&status), want, "{}", status.message());
     assert!(status.message().contains(text), "{text}: {}", status.message());
     assert_eq!((testbed.references(), testbed.pushes()), (before, pushes), "{want}");
-    assert_eq!(testbed.quarantined(), 0);
+    assert_eq!(testbed.push_directories(), 0);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_refusal_lists_every_problem_with_its_commit_and_path() {
                 .to_owned(),
         ]
     );
-    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+    assert_eq!((testbed.pushes(), testbed.push_directories()), (0, 0));
 
     let many: Vec<String> = (0..30).map(|number| format!("deploy/{number}")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "x\n")).collect();

@@ -73,7 +73,7 @@ async fn contents_become_pointers_in_the_branch_and_objects_at_the_server() {
 
     let again = testbed.push(&commit).await.unwrap();
     assert_eq!((again.commit, again.commits), (told.commit, 0));
-    assert_eq!((testbed.uploads(), testbed.quarantined()), (1, 0));
+    assert_eq!((testbed.uploads(), testbed.push_directories()), (1, 0));
 
     let other = testbed.commit(&testbed.base, &[ATTRIBUTES, ("art/large.bin", "other\n")]);
     assert_eq!(testbed.push(&other).await.unwrap().commits, 1);
@@ -127,7 +127,7 @@ async fn no_branch_moves_when_the_server_does_not_take_an_object() {
         testbed.server.heal(at);
         testbed.server.forget_lfs(AT, &oid_of(CONTENT));
     }
-    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+    assert_eq!((testbed.pushes(), testbed.push_directories()), (0, 0));
     for url in
         [format!("http://{HOST}"), format!("https://{}", testbed.server.address), "file:///etc".to_owned()]
     {

@@ -50,7 +50,7 @@ async fn every_failure_of_a_server_has_a_code_and_says_what_helps() {
     );
     testbed.broker.put_secret(Some(&testbed.broker.project), "TOKEN", super::TOKEN).await;
     assert_eq!(testbed.push(&commit).await.unwrap().commits, 1, "the secret of the project comes first");
-    assert_eq!(testbed.quarantined(), 0);
+    assert_eq!(testbed.push_directories(), 0);
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn a_commit_that_is_none_wins_over_every_other_error() {
             assert_eq!(code(&testbed.send(named(name)).await.unwrap_err()), want, "{value}: {name}");
         }
     }
-    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+    assert_eq!((testbed.pushes(), testbed.push_directories()), (0, 0));
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn a_caller_that_leaves_before_it_names_its_commit_ends_the_push() {
         () = look => {}
     }
     testkit::eventually("the push ends", async || testbed.broker.log().contains("caller_left")).await;
-    testkit::eventually("the quarantine is gone", async || testbed.quarantined() == 0).await;
+    testkit::eventually("the directory of the push is gone", async || testbed.push_directories() == 0).await;
     assert_eq!(testbed.pushes(), 0);
 }
 
@@ -237,7 +237,7 @@ async fn a_server_without_the_second_version_of_the_protocol_is_told() {
     }
     let want = format!("{HOST} does not speak version 2 of git's protocol, which pushes need");
     assert_eq!(refusal(&testbed, &commit).await, ("push_unreachable".to_owned(), want));
-    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+    assert_eq!((testbed.pushes(), testbed.push_directories()), (0, 0));
 }
 
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn the_error_of_an_earlier_part_wins_whichever_comes_first() {
     let (_send_rest, rest) = oneshot::channel();
     let status = testbed.send_slowly(testbed.request(&commit).to("agent/trunk"), rest).await.unwrap_err();
     assert_eq!(code(&status), "push_branch_default");
-    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+    assert_eq!((testbed.pushes(), testbed.push_directories()), (0, 0));
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn problems_of_the_commits_win_over_commits_of_others() {
     let mut theirs = testbed.request(&denied);
     person.clone_into(&mut theirs.commit);
     assert_eq!(code(&testbed.send(theirs).await.unwrap_err()), "push_content_invalid");
-    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+    assert_eq!((testbed.pushes(), testbed.push_directories()), (0, 0));
 }
 
 #[tokio::test]
@@ -303,7 +303,7 @@ async fn a_caller_that_leaves_ends_the_push_and_nothing_stays() {
         () = leave => {}
     }
     testkit::eventually("the push ends", async || testbed.broker.log().contains("caller_left")).await;
-    testkit::eventually("the quarantine is gone", async || testbed.quarantined() == 0).await;
+    testkit::eventually("the directory of the push is gone", async || testbed.push_directories() == 0).await;
     assert_eq!(testbed.pushes(), 0);
     testbed.server.release();
     testbed.push(&commit).await.unwrap();

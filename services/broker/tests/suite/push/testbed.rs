@@ -1,4 +1,4 @@
-//! A broker with a quarantine, a server with a repository, and commits of a session.
+//! A broker that pushes, a server with a repository, and commits of a session.
 
 use crate::harness::Broker;
 use futures::{Stream, StreamExt as _, stream};
@@ -275,7 +275,7 @@ impl Testbed {
         self.server.requests().iter().filter(|request| request.target.ends_with(target)).count()
     }
 
-    pub fn quarantine_files(&self) -> Vec<PathBuf> {
+    pub fn push_files(&self) -> Vec<PathBuf> {
         let (mut files, mut directories) = (vec![], vec![self.directory.path().join("push")]);
         while let Some(directory) = directories.pop() {
             for entry in fs::read_dir(directory).unwrap() {
@@ -286,7 +286,7 @@ impl Testbed {
         files
     }
 
-    pub fn quarantined(&self) -> usize {
+    pub fn push_directories(&self) -> usize {
         let entries = fs::read_dir(self.directory.path().join("push")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
     }

@@ -17,12 +17,12 @@ const TRIES: u32 = 40;
 /// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const REPOSITORY: &str = "repository";
-/// The file that tells a directory of quarantines from another one, which must not be emptied.
+/// The file that tells a directory of pushes from another one, which must not be emptied. Its name is that of earlier versions.
 const MARK: &str = ".flotilla-quarantines";
 
-/// The directory of all quarantines of a broker.
+/// The directories of all pushes of a broker.
 #[derive(Debug)]
-pub struct Quarantines {
+pub struct PushDirectories {
     directory: PathBuf,
     next: AtomicU64,
     /// Another broker would empty the directory.
@@ -31,17 +31,17 @@ pub struct Quarantines {
 
 /// The directory of one push.
 #[derive(Debug)]
-pub(super) struct Quarantine {
+pub(super) struct PushDirectory {
     path: PathBuf,
     mark: PathBuf,
     is_removed: bool,
 }
 
-impl Quarantines {
+impl PushDirectories {
     /// Takes a directory over: makes it, locks it, and removes what an earlier broker left in it. Waits for a broker that ends.
     ///
     /// # Errors
-    /// If the directory cannot be made, has files that are no quarantines, or another broker uses it.
+    /// If the directory cannot be made, has files that are not of pushes, or another broker uses it.
     pub async fn open(directory: &Path) -> anyhow::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).context("make the directory")?;
         let directory = directory.canonicalize().context("find the directory")?;
@@ -64,14 +64,14 @@ impl Quarantines {
     }
 
     /// Makes the directory of a push.
-    pub(super) fn make(&self) -> io::Result<Quarantine> {
+    pub(super) fn make(&self) -> io::Result<PushDirectory> {
         let path = self.directory.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Quarantine { mark: self.directory.join(MARK), path, is_removed: false })
+        Ok(PushDirectory { mark: self.directory.join(MARK), path, is_removed: false })
     }
 }
 
-impl Quarantine {
+impl PushDirectory {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -114,12 +114,12 @@ impl Quarantine {
                 Ok(()) | Err(_) => return,
             }
         }
-        tracing::error!("the quarantine {} cannot be removed", self.path.display());
+        tracing::error!("the directory {} of a push cannot be removed", self.path.display());
     }
 }
 
 /// The task of the push panicked.
-impl Drop for Quarantine {
+impl Drop for PushDirectory {
     fn drop(&mut self) {
         if !self.is_removed {
             drop(fs::remove_dir_all(&self.path));
@@ -136,28 +136,28 @@ mod tests {
     async fn nothing_stays_after_the_end_or_the_next_start() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("push");
-        let quarantines = Quarantines::open(&place).await.unwrap();
-        let ended = quarantines.make().unwrap();
+        let directories = PushDirectories::open(&place).await.unwrap();
+        let ended = directories.make().unwrap();
         ended.write("file", b"x").await.unwrap();
         let path = ended.path().to_owned();
         ended.remove().await;
         assert!(!path.exists());
-        let killed = quarantines.make().unwrap();
+        let killed = directories.make().unwrap();
         killed.write("file", b"x").await.unwrap();
         let path = killed.path().to_owned();
         std::mem::forget(killed);
         // The next broker begins when this one has ended, and not before.
         let end = async {
             assert!(path.exists());
-            drop(quarantines);
+            drop(directories);
         };
-        let (quarantines, ()) = tokio::join!(Quarantines::open(&place), end);
+        let (directories, ()) = tokio::join!(PushDirectories::open(&place), end);
         assert!(!path.exists());
-        drop(quarantines.unwrap().make().unwrap());
+        drop(directories.unwrap().make().unwrap());
         assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
         // A directory of something else is left as it is.
         fs::write(directory.path().join("precious"), "").unwrap();
-        let error = Quarantines::open(directory.path()).await.unwrap_err().to_string();
+        let error = PushDirectories::open(directory.path()).await.unwrap_err().to_string();
         assert!(error.contains("not the broker's") && directory.path().join("precious").exists(), "{error}");
     }
 }
