@@ -62,7 +62,7 @@ use walls::Wall;
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
-/// Time between two sweeps of old fences, and of environments and mirrors without use.
+/// Time between two sweeps of old fences, and of environment layers and mirrors without use.
 const SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories whose content means nothing after a restart.
 const TRANSIENT: [&str; 6] =
@@ -141,7 +141,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
 }
 
-/// Forgets old fences, and environments and mirrors that no session has used for long, at the start and then once a day.
+/// Forgets old fences, and environment layers and mirrors that no session has used for long, at the start and then once a day.
 async fn sweep(sessions: Arc<Sessions>, shutdown: CancellationToken) {
     let mut days = tokio::time::interval(SWEEP);
     while shutdown.run_until_cancelled(days.tick()).await.is_some() {

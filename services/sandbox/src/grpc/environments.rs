@@ -11,9 +11,9 @@ use crate::{
     exec::variables::{NO_TERMINAL, environment},
     image::{
         build::BuildOrder,
-        builds::{BuildStart, Flight, KnownEnvironment},
-        environment::EnvironmentSpec,
-        layer::EnvironmentName,
+        builds::{BuildStart, Flight, KnownEnvironmentLayer},
+        environment_layer::EnvironmentLayerSpec,
+        layer::EnvironmentLayerName,
         manifest::Manifest,
         script::{BuildStage, Progress},
     },
@@ -53,7 +53,7 @@ pub(super) async fn build(
         return Err(Error::refused(Code::ArgumentInvalid, "the setup may reach too many hosts"));
     }
     open::check_secrets(&message.secrets)?;
-    let spec = EnvironmentSpec {
+    let spec = EnvironmentLayerSpec {
         tenant: session.key.tenant,
         project: id("project_id", &message.project_id)?,
         image: Manifest::parse(&diff_ids)?,
@@ -83,7 +83,7 @@ pub(super) async fn install(
     Ok(Box::pin(stream(&session.shared, &name, start).map(move |item| item.map(progress))))
 }
 
-fn stream(shared: &Shared, name: &EnvironmentName, start: BuildStart) -> BuildStream {
+fn stream(shared: &Shared, name: &EnvironmentLayerName, start: BuildStart) -> BuildStream {
     let (to, items) = mpsc::channel(STREAM_WAITING_MAX);
     let is_ready = matches!(start, BuildStart::Ready);
     let begin = Item::Build(v1::EnvironmentBuild { key: name.key.hex().to_owned(), is_ready });
@@ -105,8 +105,9 @@ pub(super) async fn find(
     request: v1::FindEnvironmentsRequest,
 ) -> Result<v1::FindEnvironmentsResponse, Error> {
     let known = shared.builds.list(tenant(&request.tenant_id)?).await?;
-    let is_meant =
-        |known: &KnownEnvironment| request.project_id.is_empty() || known.build.project == request.project_id;
+    let is_meant = |known: &KnownEnvironmentLayer| {
+        request.project_id.is_empty() || known.build.project == request.project_id
+    };
     let environments = known.into_iter().filter(is_meant).map(to_wire).collect();
     Ok(v1::FindEnvironmentsResponse { environments })
 }
@@ -116,7 +117,7 @@ pub(super) async fn read_log(
     shared: &Shared,
     request: v1::ReadEnvironmentLogRequest,
 ) -> Result<v1::ReadEnvironmentLogResponse, Error> {
-    let name = EnvironmentName::parse(tenant(&request.tenant_id)?, &request.key)?;
+    let name = EnvironmentLayerName::parse(tenant(&request.tenant_id)?, &request.key)?;
     let (known, log) = shared.builds.log(&name).await?;
     Ok(v1::ReadEnvironmentLogResponse { environment: Some(to_wire(known)), log })
 }
@@ -125,7 +126,7 @@ pub(super) async fn remove(
     shared: &Shared,
     request: v1::DropEnvironmentRequest,
 ) -> Result<v1::DropEnvironmentResponse, Error> {
-    let name = EnvironmentName::parse(tenant(&request.tenant_id)?, &request.key)?;
+    let name = EnvironmentLayerName::parse(tenant(&request.tenant_id)?, &request.key)?;
     shared.builds.remove(&name).await.map(|()| v1::DropEnvironmentResponse {})
 }
 
@@ -178,8 +179,8 @@ async fn send(to: &Sender, item: Item) -> bool {
     to.send(Ok(v1::BuildEnvironmentResponse { item: Some(item) })).await.is_ok()
 }
 
-fn to_wire(known: KnownEnvironment) -> v1::Environment {
-    let KnownEnvironment { key, build, is_building, layer } = known;
+fn to_wire(known: KnownEnvironmentLayer) -> v1::Environment {
+    let KnownEnvironmentLayer { key, build, is_building, layer } = known;
     let state = match (is_building, &layer) {
         (true, _) => v1::EnvironmentState::Building,
         (false, Some(_)) => v1::EnvironmentState::Ready,

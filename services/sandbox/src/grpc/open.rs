@@ -7,7 +7,7 @@ use super::{
 use crate::{
     code::Code,
     error::Error,
-    image::{layer::EnvironmentName, manifest::Manifest},
+    image::{layer::EnvironmentLayerName, manifest::Manifest},
     session::{draft::DraftKey, shared::Shared, state::Session},
     tree::source::{self, LfsOrigins},
     workspace::{
@@ -103,7 +103,7 @@ pub(super) async fn read(
             return Err(Error::refused(Code::ArgumentInvalid, "an environment needs an image"));
         }
         // The tenant is that of the session, so a key of another tenant leads nowhere.
-        image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
+        image = image.with(EnvironmentLayerName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
     let start = read_start(header.start)?;
@@ -191,7 +191,7 @@ fn read_install(
     let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
     let Some(v1::WorkspaceInstall { script, hosts, secrets }) = header.install.clone() else {
         let key = Some(header.install_key.as_str()).filter(|key| !key.is_empty());
-        let name = key.map(|key| EnvironmentName::parse(session.key.tenant, key)).transpose()?;
+        let name = key.map(|key| EnvironmentLayerName::parse(session.key.tenant, key)).transpose()?;
         return Ok(name.map(Install::Copied));
     };
     if header.is_copy() || !header.install_key.is_empty() {

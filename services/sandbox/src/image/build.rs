@@ -1,11 +1,11 @@
-//! One build of an environment: a script runs as root in a sandbox whose root can be written, and what it changed becomes a layer. Nothing of
+//! One build of an environment layer: a script runs as root in a sandbox whose root can be written, and what it changed becomes a layer. Nothing of
 //! a build that fails is kept but its log.
 
 use super::{
     arrival::Arrival,
     cleaning::{SETUP_ENTRIES_MAX, clean},
-    environment::EnvironmentSpec,
-    layer::{EnvironmentName, LayerName},
+    environment_layer::EnvironmentLayerSpec,
+    layer::{EnvironmentLayerName, LayerName},
     script::{BuildStage, Progress, ScriptLimits, ScriptRun, ScriptSource, command},
     store::Store,
 };
@@ -50,7 +50,7 @@ pub struct BuildMeans {
 /// A build that a caller asks for.
 #[derive(Debug)]
 pub struct BuildOrder {
-    pub spec: EnvironmentSpec,
+    pub spec: EnvironmentLayerSpec,
     /// The variables of the script, those of the network among them.
     pub env: Vec<String>,
     /// What the script also sees: the door of the session.
@@ -61,7 +61,7 @@ pub struct BuildOrder {
 
 pub(super) struct Build<'a> {
     pub(super) means: &'a BuildMeans,
-    pub(super) name: &'a EnvironmentName,
+    pub(super) name: &'a EnvironmentLayerName,
     pub(super) order: &'a BuildOrder,
     pub(super) progress: &'a watch::Sender<Progress>,
     /// Cancelled when the build must end.
@@ -116,7 +116,7 @@ impl Build<'_> {
             options: SandboxOptions::NONE,
             share: Some(share),
         };
-        let EnvironmentSpec { script, secrets, .. } = &self.order.spec;
+        let EnvironmentLayerSpec { script, secrets, .. } = &self.order.spec;
         let source =
             ScriptSource { text: format!("{PRELUDE}{script}"), secrets, env: self.order.env.clone() };
         let exec = command(source, "/", launcher.init(&spec.root));

@@ -1,10 +1,10 @@
-//! The builds of environments: each key is built by one task at a time, and every caller that wants it follows this task. A build goes on when its
+//! The builds of environment layers: each key is built by one task at a time, and every caller that wants it follows this task. A build goes on when its
 //! callers leave.
 
 use super::{
     build::{Build, BuildMeans, BuildOrder},
     digest::Digest,
-    layer::{EnvironmentName, LayerName},
+    layer::{EnvironmentLayerName, LayerName},
     ledger::StoredLayer,
     records::{BUILDS_KEPT_MAX, BuildRecord, Records, milliseconds},
     script::{BuildEnd, BuildStage, Progress},
@@ -32,7 +32,7 @@ const BUILDS_MAX: u32 = 4;
 const BUILDS_TENANT_MAX: usize = 2;
 /// Longest wait of a build for its turn: as long as a build may take. Beyond it: `helpers_busy`.
 const BUILD_WAIT_MAX: Duration = Duration::from_secs(20 * 60);
-/// How long an environment stays without a use.
+/// How long an environment layer stays without a use.
 const ENVIRONMENT_UNUSED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The builds of this machine, and what is known of earlier ones.
@@ -40,7 +40,7 @@ const ENVIRONMENT_UNUSED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 pub struct Builds {
     means: BuildMeans,
     records: Records,
-    flights: Mutex<HashMap<EnvironmentName, Arc<Flight>>>,
+    flights: Mutex<HashMap<EnvironmentLayerName, Arc<Flight>>>,
     shares: Shares<TenantId>,
 }
 
@@ -57,7 +57,7 @@ pub struct Flight {
 
 #[derive(Debug)]
 pub struct FlightSpec {
-    pub name: EnvironmentName,
+    pub name: EnvironmentLayerName,
     /// The session through whose door it reaches the network.
     pub session: Key,
     pub project: String,
@@ -66,16 +66,16 @@ pub struct FlightSpec {
     pub has_files: bool,
 }
 
-/// What a caller gets that wants an environment.
+/// What a caller gets that wants an environment layer.
 #[derive(Debug)]
 pub enum BuildStart {
     Ready,
     Running(Arc<Flight>),
 }
 
-/// What the machine knows of an environment.
+/// What the machine knows of an environment layer.
 #[derive(Debug, Clone)]
-pub struct KnownEnvironment {
+pub struct KnownEnvironmentLayer {
     pub key: Digest,
     /// The newest build.
     pub build: BuildRecord,
@@ -87,7 +87,7 @@ pub struct KnownEnvironment {
 /// Ends a flight however its task ends.
 struct Landing<'a> {
     builds: &'a Builds,
-    name: &'a EnvironmentName,
+    name: &'a EnvironmentLayerName,
     flight: &'a Flight,
     end: BuildEnd,
 }
@@ -124,7 +124,7 @@ impl Builds {
         Ok(Self { means, records, flights: Mutex::default(), shares })
     }
 
-    /// Builds an environment for `session`, unless the machine has it. Callers that want the same key share one build.
+    /// Builds an environment layer for `session`, unless the machine has it. Callers that want the same key share one build.
     ///
     /// # Errors
     /// `argument_invalid`, `images_unsupported`.
@@ -134,7 +134,7 @@ impl Builds {
         self: &Arc<Self>,
         session: &Key,
         order: BuildOrder,
-    ) -> Result<(EnvironmentName, BuildStart), Error> {
+    ) -> Result<(EnvironmentLayerName, BuildStart), Error> {
         order.spec.check()?;
         self.means.store.require_support()?;
         let name = order.spec.name()?;
@@ -152,7 +152,7 @@ impl Builds {
         self.begin_flight(flight, build).await
     }
 
-    /// Has `build` make an environment, unless the machine has it or another caller builds it.
+    /// Has `build` make an environment layer, unless the machine has it or another caller builds it.
     ///
     /// # Errors
     /// `argument_invalid`.
@@ -162,7 +162,7 @@ impl Builds {
         self: &Arc<Self>,
         spec: FlightSpec,
         build: impl FnOnce(Arc<Self>, Arc<Flight>, Share) -> F + Send + 'static,
-    ) -> Result<(EnvironmentName, BuildStart), Error>
+    ) -> Result<(EnvironmentLayerName, BuildStart), Error>
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
@@ -208,24 +208,28 @@ impl Builds {
         }
     }
 
-    /// Lists what is known of the environments of a tenant, newest build first.
-    pub async fn list(self: &Arc<Self>, tenant: TenantId) -> Result<Vec<KnownEnvironment>, Error> {
+    /// Lists what is known of the environment layers of a tenant, newest build first.
+    pub async fn list(self: &Arc<Self>, tenant: TenantId) -> Result<Vec<KnownEnvironmentLayer>, Error> {
         let builds = Arc::clone(self);
         blocking("list the environments", move || {
-            let layers = builds.means.store.environments(tenant);
+            let layers = builds.means.store.environment_layers(tenant);
             let mut known = builds.records.list(tenant)?;
             known.truncate(BUILDS_KEPT_MAX);
-            let describe = |(key, build)| builds.describe(EnvironmentName { tenant, key }, build, &layers);
+            let describe =
+                |(key, build)| builds.describe(EnvironmentLayerName { tenant, key }, build, &layers);
             Ok(known.into_iter().map(describe).collect())
         })
         .await
     }
 
-    /// Gives what is known of an environment, and what its newest build printed.
+    /// Gives what is known of an environment layer, and what its newest build printed.
     ///
     /// # Errors
     /// `environment_unknown`; those of the file system.
-    pub async fn log(self: &Arc<Self>, name: &EnvironmentName) -> Result<(KnownEnvironment, Vec<u8>), Error> {
+    pub async fn log(
+        self: &Arc<Self>,
+        name: &EnvironmentLayerName,
+    ) -> Result<(KnownEnvironmentLayer, Vec<u8>), Error> {
         let (builds, name) = (Arc::clone(self), name.clone());
         let read = move || {
             let Some(build) = builds.records.find(&name)? else { return Ok(None) };
@@ -234,7 +238,7 @@ impl Builds {
                 Some(flight) => flight.progress.borrow().log.to_vec(),
                 None => builds.records.log(&name)?,
             };
-            let layers = builds.means.store.environments(name.tenant);
+            let layers = builds.means.store.environment_layers(name.tenant);
             Ok(Some((builds.describe(name, build, &layers), log)))
         };
         blocking("read the log of a build", read).await?.ok_or_else(unknown)
@@ -242,20 +246,20 @@ impl Builds {
 
     fn describe(
         &self,
-        name: EnvironmentName,
+        name: EnvironmentLayerName,
         build: BuildRecord,
-        layers: &HashMap<EnvironmentName, StoredLayer>,
-    ) -> KnownEnvironment {
+        layers: &HashMap<EnvironmentLayerName, StoredLayer>,
+    ) -> KnownEnvironmentLayer {
         let is_building = lock(&self.flights).contains_key(&name);
         let layer = layers.get(&name).map(|stored| (stored.bytes, milliseconds(stored.used_at)));
-        KnownEnvironment { key: name.key, build, is_building, layer }
+        KnownEnvironmentLayer { key: name.key, build, is_building, layer }
     }
 
-    /// Removes an environment with its log.
+    /// Removes an environment layer with its log.
     ///
     /// # Errors
     /// `environment_unknown`, `environment_in_use`; those of the file system.
-    pub async fn remove(self: &Arc<Self>, name: &EnvironmentName) -> Result<(), Error> {
+    pub async fn remove(self: &Arc<Self>, name: &EnvironmentLayerName) -> Result<(), Error> {
         if lock(&self.flights).contains_key(name) {
             let text = "the environment is being built; wait for the end of the build";
             return Err(Error::refused(Code::EnvironmentInUse, text));
@@ -263,11 +267,11 @@ impl Builds {
         let (builds, own) = (Arc::clone(self), name.clone());
         let removed = blocking("remove an environment", move || {
             let is_known = builds.records.find(&own)?.is_some()
-                || builds.means.store.environments(own.tenant).contains_key(&own);
+                || builds.means.store.environment_layers(own.tenant).contains_key(&own);
             if !is_known {
                 return Ok(Err(unknown()));
             }
-            let removed = builds.means.store.remove_environment(&own);
+            let removed = builds.means.store.remove_environment_layer(&own);
             if removed.is_ok() {
                 builds.records.remove(&own)?;
             }
@@ -276,7 +280,7 @@ impl Builds {
         removed.await?
     }
 
-    /// Removes the environments that no session has used for two weeks. Blocks.
+    /// Removes the environment layers that no session has used for two weeks. Blocks.
     pub fn forget_unused(&self) -> io::Result<()> {
         self.means.store.forget_environments(SystemTime::now() - ENVIRONMENT_UNUSED)
     }
@@ -289,7 +293,7 @@ impl Builds {
 
     async fn fly<F: Future<Output = Result<(), Error>>>(
         self: &Arc<Self>,
-        name: &EnvironmentName,
+        name: &EnvironmentLayerName,
         flight: Arc<Flight>,
         build: impl FnOnce(Arc<Self>, Arc<Flight>, Share) -> F,
     ) {
@@ -334,11 +338,15 @@ impl Builds {
         })
     }
 
-    async fn begin(self: &Arc<Self>, name: &EnvironmentName, flight: &Flight) -> Result<BuildRecord, Error> {
+    async fn begin(
+        self: &Arc<Self>,
+        name: &EnvironmentLayerName,
+        flight: &Flight,
+    ) -> Result<BuildRecord, Error> {
         let (builds, name) = (Arc::clone(self), name.clone());
         let (project, stage) = (flight.project.clone(), flight.stage);
         blocking("note the begin of a build", move || {
-            let layers = builds.means.store.environments(name.tenant);
+            let layers = builds.means.store.environment_layers(name.tenant);
             let ready: HashSet<Digest> = layers.into_keys().map(|name| name.key).collect();
             builds.records.begin(&name, &project, stage, &ready)
         })
@@ -347,7 +355,7 @@ impl Builds {
 
     async fn end(
         self: &Arc<Self>,
-        name: &EnvironmentName,
+        name: &EnvironmentLayerName,
         flight: &Flight,
         end: &BuildEnd,
     ) -> Result<(), Error> {

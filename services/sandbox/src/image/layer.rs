@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{fmt, fs, io, path::PathBuf, str::FromStr};
 
-/// What an environment is called among layers.
+/// What an environment layer is called among layers.
 const ENVIRONMENT: &str = "environment:";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,19 +16,19 @@ pub enum LayerName {
     /// A layer of an image, which all tenants share.
     Image(Digest),
     /// What a setup made.
-    Environment(EnvironmentName),
+    Environment(EnvironmentLayerName),
 }
 
 /// The name of what a setup made. Only its tenant can have it: a secret of the tenant may have shaped it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EnvironmentName {
+pub struct EnvironmentLayerName {
     pub tenant: TenantId,
     /// The digest of everything that it depends on.
     pub key: Digest,
 }
 
-impl EnvironmentName {
-    /// The environment of `tenant` that depends on `content`.
+impl EnvironmentLayerName {
+    /// The environment layer of `tenant` that depends on `content`.
     ///
     /// # Errors
     /// `internal`, if the content cannot be written as JSON.
@@ -40,7 +40,7 @@ impl EnvironmentName {
         Ok(Self { tenant, key: key.map_err(Error::io("name an environment"))? })
     }
 
-    /// The environment of `tenant` whose key a caller names.
+    /// The environment layer of `tenant` whose key a caller names.
     ///
     /// # Errors
     /// `argument_invalid`.
@@ -53,7 +53,7 @@ impl EnvironmentName {
     }
 }
 
-impl fmt::Display for EnvironmentName {
+impl fmt::Display for EnvironmentLayerName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{ENVIRONMENT}{}:{}", self.tenant, self.key.hex())
     }
@@ -74,7 +74,7 @@ impl FromStr for LayerName {
     fn from_str(text: &str) -> Result<Self, Error> {
         let environment = text.strip_prefix(ENVIRONMENT).and_then(|rest| rest.split_once(':'));
         let environment = environment.and_then(|(tenant, key)| {
-            Some(EnvironmentName { tenant: tenant.parse().ok()?, key: Digest::from_hex(key)? })
+            Some(EnvironmentLayerName { tenant: tenant.parse().ok()?, key: Digest::from_hex(key)? })
         });
         environment.map_or_else(|| text.parse().map(Self::Image), |name| Ok(Self::Environment(name)))
     }
@@ -109,7 +109,7 @@ pub(super) fn layers_on_disk(layout: &Layout) -> io::Result<Vec<(LayerName, Path
         };
         for entry in fs::read_dir(directory.path())? {
             let entry = entry?;
-            let name = key(&entry).map(|key| LayerName::Environment(EnvironmentName { tenant, key }));
+            let name = key(&entry).map(|key| LayerName::Environment(EnvironmentLayerName { tenant, key }));
             layers.extend(name.map(|name| (name, entry.path())));
         }
     }

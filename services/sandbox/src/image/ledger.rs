@@ -1,7 +1,7 @@
 //! Which layers the machine has, what they take, and who uses them. It only counts; the disk is elsewhere.
 
 use super::{
-    layer::{EnvironmentName, LayerName},
+    layer::{EnvironmentLayerName, LayerName},
     manifest::Manifest,
 };
 use crate::disk::shared_space::{self, Holding, Newcomer, NoRoom};
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn environments(&self, tenant: TenantId) -> HashMap<EnvironmentName, StoredLayer> {
+    pub(super) fn environment_layers(&self, tenant: TenantId) -> HashMap<EnvironmentLayerName, StoredLayer> {
         let all = self.layers.iter().filter_map(|(layer, stored)| match layer {
             LayerName::Environment(name) if name.tenant == tenant => Some((name.clone(), *stored)),
             LayerName::Environment(_) | LayerName::Image(_) => None,
@@ -109,8 +109,8 @@ impl Ledger {
         self.layers.remove(layer);
     }
 
-    /// Lists the environments that no workspace uses, and that none has used since `since`.
-    pub(super) fn unused_environments(&self, since: SystemTime) -> Vec<LayerName> {
+    /// Lists the environment layers that no workspace uses, and that none has used since `since`.
+    pub(super) fn unused_environment_layers(&self, since: SystemTime) -> Vec<LayerName> {
         let used = self.used();
         let all = self.layers.iter().filter(|(layer, stored)| {
             matches!(layer, LayerName::Environment(_)) && stored.used_at < since && !used.contains(layer)
@@ -173,7 +173,7 @@ mod tests {
     fn an_environment_is_listed_for_its_tenant_and_expires_without_use() {
         let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
         let [one, other] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
-        let name = |tenant, digit: &str| EnvironmentName {
+        let name = |tenant, digit: &str| EnvironmentLayerName {
             tenant,
             key: format!("sha256:{}", digit.repeat(64)).parse::<Digest>().unwrap(),
         };
@@ -184,14 +184,17 @@ mod tests {
             let stored = StoredLayer { tenant: Some(name.tenant), bytes: 10, used_at: at(second) };
             ledger.add(LayerName::Environment(name), stored);
         }
-        assert_eq!(ledger.environments(other).into_keys().collect::<Vec<_>>(), [name(other, "a")]);
+        assert_eq!(ledger.environment_layers(other).into_keys().collect::<Vec<_>>(), [name(other, "a")]);
         let used = Manifest::default().with(name(other, "a"));
         ledger.pin(&used);
         assert!(ledger.is_used(&LayerName::Environment(name(other, "a"))));
-        assert_eq!(ledger.unused_environments(at(5)), [LayerName::Environment(name(one, "a"))]);
+        assert_eq!(ledger.unused_environment_layers(at(5)), [LayerName::Environment(name(one, "a"))]);
         ledger.take_out(&LayerName::Environment(name(one, "a")));
-        assert_eq!((ledger.unused_environments(at(9)).len(), ledger.environments(one).len()), (1, 1));
+        assert_eq!(
+            (ledger.unused_environment_layers(at(9)).len(), ledger.environment_layers(one).len()),
+            (1, 1)
+        );
         assert!(ledger.unpin(&used));
-        assert_eq!(ledger.unused_environments(at(9)).len(), 2, "an image stays");
+        assert_eq!(ledger.unused_environment_layers(at(9)).len(), 2, "an image stays");
     }
 }

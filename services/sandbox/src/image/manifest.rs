@@ -2,7 +2,7 @@
 
 use super::{
     digest::Digest,
-    layer::{EnvironmentName, LayerName},
+    layer::{EnvironmentLayerName, LayerName},
 };
 use crate::{code::Code, error::Error};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl Manifest {
     }
 
     /// The same with what a setup made on top of it.
-    pub fn with(mut self, environment: EnvironmentName) -> Self {
+    pub fn with(mut self, environment: EnvironmentLayerName) -> Self {
         self.0.push(LayerName::Environment(environment));
         self
     }

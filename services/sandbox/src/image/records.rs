@@ -1,7 +1,7 @@
-//! What is known of the builds of environments: for each key, the state and the log of the newest build. They stay when the layer is gone, so that
+//! What is known of the builds of environment layers: for each key, the state and the log of the newest build. They stay when the layer is gone, so that
 //! people can read why a build failed.
 
-use super::{digest::Digest, layer::EnvironmentName, script::BuildStage};
+use super::{digest::Digest, layer::EnvironmentLayerName, script::BuildStage};
 use crate::layout::{self, Layout};
 use domain::ids::TenantId;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl Records {
                     let ended_at_ms = Some(record.started_at_ms);
                     let code = record.stage.interrupted().as_str().to_owned();
                     let ended = BuildRecord { ended_at_ms, code, message, ..record };
-                    records.write(&EnvironmentName { tenant, key }, &ended)?;
+                    records.write(&EnvironmentLayerName { tenant, key }, &ended)?;
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Records {
     /// Notes that a build began. `ready` are the keys of the tenant that have a layer. Blocks.
     pub(super) fn begin(
         &self,
-        name: &EnvironmentName,
+        name: &EnvironmentLayerName,
         project: &str,
         stage: BuildStage,
         ready: &HashSet<Digest>,
@@ -91,19 +91,24 @@ impl Records {
         let is_old =
             |known: &&(Digest, BuildRecord)| known.1.ended_at_ms.is_some() && !ready.contains(&known.0);
         for (key, _) in known.iter().rev().filter(is_old).take(excess) {
-            self.remove(&EnvironmentName { tenant: name.tenant, key: key.clone() })?;
+            self.remove(&EnvironmentLayerName { tenant: name.tenant, key: key.clone() })?;
         }
         Ok(record)
     }
 
     /// Notes how a build ended, with what it printed. Blocks.
-    pub(super) fn end(&self, name: &EnvironmentName, record: &BuildRecord, log: &[u8]) -> io::Result<()> {
+    pub(super) fn end(
+        &self,
+        name: &EnvironmentLayerName,
+        record: &BuildRecord,
+        log: &[u8],
+    ) -> io::Result<()> {
         layout::replace_quickly(&self.directory(name).join(LOG), log)?;
         self.write(name, record)
     }
 
     /// The record of a key. Blocks.
-    pub(super) fn find(&self, name: &EnvironmentName) -> io::Result<Option<BuildRecord>> {
+    pub(super) fn find(&self, name: &EnvironmentLayerName) -> io::Result<Option<BuildRecord>> {
         match fs::read(self.directory(name).join(STATE)) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -112,7 +117,7 @@ impl Records {
     }
 
     /// The log of a key; empty without one. Blocks.
-    pub(super) fn log(&self, name: &EnvironmentName) -> io::Result<Vec<u8>> {
+    pub(super) fn log(&self, name: &EnvironmentLayerName) -> io::Result<Vec<u8>> {
         match fs::read(self.directory(name).join(LOG)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
             read => read,
@@ -128,7 +133,7 @@ impl Records {
         let mut list = vec![];
         for entry in entries {
             let Some(key) = entry?.file_name().to_str().and_then(Digest::from_hex) else { continue };
-            let name = EnvironmentName { tenant, key };
+            let name = EnvironmentLayerName { tenant, key };
             // A crash of the machine may have emptied the file.
             list.extend(self.find(&name)?.map(|record| (name.key, record)));
         }
@@ -137,7 +142,7 @@ impl Records {
     }
 
     /// Forgets a key. Blocks.
-    pub(super) fn remove(&self, name: &EnvironmentName) -> io::Result<()> {
+    pub(super) fn remove(&self, name: &EnvironmentLayerName) -> io::Result<()> {
         layout::remove_directory(&self.directory(name))
     }
 
@@ -146,7 +151,7 @@ impl Records {
         layout::remove_directory(&self.of_tenant(tenant))
     }
 
-    fn write(&self, name: &EnvironmentName, record: &BuildRecord) -> io::Result<()> {
+    fn write(&self, name: &EnvironmentLayerName, record: &BuildRecord) -> io::Result<()> {
         layout::replace_quickly(&self.directory(name).join(STATE), &serde_json::to_vec(record)?)
     }
 
@@ -154,7 +159,7 @@ impl Records {
         self.layout.builds().join(tenant.to_string())
     }
 
-    fn directory(&self, name: &EnvironmentName) -> PathBuf {
+    fn directory(&self, name: &EnvironmentLayerName) -> PathBuf {
         self.of_tenant(name.tenant).join(name.key.hex())
     }
 }
@@ -172,7 +177,7 @@ mod tests {
         let tenant = TenantId(uuid::Uuid::now_v7());
         let name = |number: usize| {
             let key = Digest::from_hex(&format!("{number:064x}")).unwrap();
-            EnvironmentName { tenant, key }
+            EnvironmentLayerName { tenant, key }
         };
         let first = records.begin(&name(0), "prj", BuildStage::Install, &HashSet::new()).unwrap();
         assert_eq!(records.find(&name(0)).unwrap(), Some(first));

@@ -1,4 +1,4 @@
-//! A script of an environment that runs to its end in a sandbox of its own, with bounds of time and disk. What is made of the files that it leaves is
+//! A script of an environment layer that runs to its end in a sandbox of its own, with bounds of time and disk. What is made of the files that it leaves is
 //! the business of the callers.
 
 use super::store::Store;
@@ -37,7 +37,7 @@ const NETWORK_HINT: &str = "\nThe script reaches only the hosts in `environment.
 const LINES_SHOWN: usize = 40;
 const LINES_SHOWN_BYTES: usize = 4 * 1024;
 
-/// The script of the settings that makes an environment.
+/// The script of the settings that makes an environment layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildStage {

@@ -2,7 +2,7 @@
 //! there whole or not at all. A layer that a workspace uses stays; of the others, those of the tenant that has most make room for new ones.
 
 use super::{
-    layer::{EnvironmentName, LayerName, layers_on_disk},
+    layer::{EnvironmentLayerName, LayerName, layers_on_disk},
     ledger::{Ledger, StoredLayer},
     manifest::Manifest,
     skeletons,
@@ -175,16 +175,16 @@ impl Store {
         Ok(Root::Build(BuildRoot { layers, directory: arrival.to_owned() }))
     }
 
-    /// The environments of a tenant that the machine has: what each takes, and its last use.
-    pub(super) fn environments(&self, tenant: TenantId) -> HashMap<EnvironmentName, StoredLayer> {
-        self.ledger().environments(tenant)
+    /// The environment layers of a tenant that the machine has: what each takes, and its last use.
+    pub(super) fn environment_layers(&self, tenant: TenantId) -> HashMap<EnvironmentLayerName, StoredLayer> {
+        self.ledger().environment_layers(tenant)
     }
 
-    /// Removes an environment, if the machine has it. Blocks.
+    /// Removes an environment layer, if the machine has it. Blocks.
     ///
     /// # Errors
     /// `environment_in_use`; those of the file system.
-    pub(super) fn remove_environment(&self, name: &EnvironmentName) -> Result<(), Error> {
+    pub(super) fn remove_environment_layer(&self, name: &EnvironmentLayerName) -> Result<(), Error> {
         let layer = LayerName::Environment(name.clone());
         let mut ledger = self.ledger();
         if ledger.is_used(&layer) {
@@ -198,10 +198,10 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the environments that no workspace uses, and that none has used since `since`. Blocks.
+    /// Removes the environment layers that no workspace uses, and that none has used since `since`. Blocks.
     pub fn forget_environments(&self, since: SystemTime) -> io::Result<()> {
         let mut ledger = self.ledger();
-        let removed = ledger.unused_environments(since);
+        let removed = ledger.unused_environment_layers(since);
         let removed: Vec<Option<PathBuf>> =
             removed.iter().map(|layer| self.take_out(&mut ledger, layer)).collect::<io::Result<_>>()?;
         drop(ledger);
@@ -210,10 +210,10 @@ impl Store {
         Ok(())
     }
 
-    /// Removes all environments of a tenant without workspaces. Blocks.
+    /// Removes all environment layers of a tenant without workspaces. Blocks.
     pub(super) fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
         let mut ledger = self.ledger();
-        let names = ledger.environments(tenant).into_keys();
+        let names = ledger.environment_layers(tenant).into_keys();
         names.for_each(|name| ledger.take_out(&LayerName::Environment(name)));
         ledger.release(tenant);
         layout::remove_directory(&self.spec.layout.environments().join(tenant.to_string()))?;
@@ -271,8 +271,8 @@ impl Store {
         is_here
     }
 
-    /// Keeps an environment for as long as its files are read, and gives where they are. `None`: the machine lacks it.
-    pub fn hold(self: &Arc<Self>, name: &EnvironmentName) -> Option<(Pin, PathBuf)> {
+    /// Keeps an environment layer for as long as its files are read, and gives where they are. `None`: the machine lacks it.
+    pub fn hold(self: &Arc<Self>, name: &EnvironmentLayerName) -> Option<(Pin, PathBuf)> {
         let (layer, image) = (LayerName::Environment(name.clone()), Manifest::default().with(name.clone()));
         let now = SystemTime::now();
         let mut ledger = self.ledger();
@@ -397,7 +397,7 @@ impl Store {
         let layout = &self.spec.layout;
         match layer {
             LayerName::Image(digest) => layout.layers().join(digest.hex()),
-            LayerName::Environment(EnvironmentName { tenant, key }) => {
+            LayerName::Environment(EnvironmentLayerName { tenant, key }) => {
                 layout.environments().join(tenant.to_string()).join(key.hex())
             }
         }

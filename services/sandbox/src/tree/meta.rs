@@ -37,7 +37,7 @@ pub struct Meta {
     /// The variables of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// What is installed in it, among the environments of its tenant. Earlier versions did not note it.
+    /// What is installed in it, among the environment layers of its tenant. Earlier versions did not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<Digest>,
     /// The script that runs at each start of a sandbox.

@@ -14,7 +14,7 @@ use crate::{
     image::{
         arrival::Arrival,
         builds::{BuildStart, Flight, FlightSpec},
-        layer::{EnvironmentName, LayerName},
+        layer::{EnvironmentLayerName, LayerName},
         script::{BuildStage, ScriptLimits, ScriptRun, ScriptSource, command},
         store::{Pin, Record, Store},
     },
@@ -43,7 +43,7 @@ pub async fn start(
     session: &Arc<Session>,
     spec: OpenSpec,
     left: &CancellationToken,
-) -> Result<(EnvironmentName, BuildStart), Error> {
+) -> Result<(EnvironmentLayerName, BuildStart), Error> {
     let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
     let Some(Install::Script(install)) = spec.install.clone() else {
         return Err(invalid("the call names no install"));
@@ -98,7 +98,7 @@ async fn clone_and_list(
 /// One run of the script.
 struct InstallRun {
     session: Arc<Session>,
-    name: EnvironmentName,
+    name: EnvironmentLayerName,
     install: InstallSpec,
     spec: OpenSpec,
     clone: Scratch,

@@ -3,7 +3,7 @@
 use super::listing::Listing;
 use crate::{
     error::Error,
-    image::{environment::sorted, layer::EnvironmentName, manifest::Manifest},
+    image::{environment_layer::sorted, layer::EnvironmentLayerName, manifest::Manifest},
 };
 use domain::ids::{ProjectId, TenantId};
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub enum Install {
     /// What this script leaves. It runs only with files that no agent wrote.
     Script(InstallSpec),
     /// What is installed where the files were copied from. No script runs.
-    Copied(EnvironmentName),
+    Copied(EnvironmentLayerName),
 }
 
 /// A script that installs what a repository needs.
@@ -74,7 +74,7 @@ pub(in crate::workspace) fn name(
     env: &[String],
     install: &InstallSpec,
     listing: &Listing,
-) -> Result<EnvironmentName, Error> {
+) -> Result<EnvironmentLayerName, Error> {
     let root = if image.is_empty() { RootContent::Machine(machine()) } else { RootContent::Image(image) };
     let content = KeyContent {
         v: KEY_VERSION,
@@ -89,7 +89,7 @@ pub(in crate::workspace) fn name(
         secrets: sorted(&install.secrets),
         locks: &listing.locks,
     };
-    EnvironmentName::of(tenant, &content)
+    EnvironmentLayerName::of(tenant, &content)
 }
 
 /// A digest of the version of the machine's programs.
@@ -125,12 +125,12 @@ mod tests {
         };
         let tenant = TenantId(uuid::Uuid::now_v7());
         let image = Manifest::parse(&[format!("sha256:{}", "a".repeat(64))]).unwrap();
-        let setup = EnvironmentName::of(tenant, &"setup").unwrap();
+        let setup = EnvironmentLayerName::of(tenant, &"setup").unwrap();
         let listed = listing("a");
         let of = |image: &Manifest, env: &[String]| name(tenant, image, env, &install, &listed).unwrap();
         let with = |install: InstallSpec| name(tenant, &none, &env, &install, &listed).unwrap();
         assert_eq!(of(&none, &env), of(&none, &env));
-        let names: BTreeSet<EnvironmentName> = [
+        let names: BTreeSet<EnvironmentLayerName> = [
             of(&none, &env),
             name(TenantId(uuid::Uuid::now_v7()), &none, &env, &install, &listed).unwrap(),
             name(tenant, &none, &env, &install, &listing("b")).unwrap(),

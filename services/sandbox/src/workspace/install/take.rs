@@ -8,7 +8,7 @@ use super::{
 use crate::{
     code::Code,
     error::Error,
-    image::{layer::EnvironmentName, manifest::Manifest},
+    image::{layer::EnvironmentLayerName, manifest::Manifest},
     isolation::{facts::Facts, launch::give_to, policy::User},
     session::state::Session,
     tree::track::{DIRECTORY, EXCLUDED},
@@ -41,7 +41,7 @@ pub(in crate::workspace) struct NewWorkspace<'a> {
 pub(in crate::workspace) async fn run(
     new: NewWorkspace<'_>,
     install: &Install,
-) -> Result<EnvironmentName, Error> {
+) -> Result<EnvironmentLayerName, Error> {
     let NewWorkspace { session, image, env, build, uid } = new;
     let shared = &session.shared;
     let name = match install {

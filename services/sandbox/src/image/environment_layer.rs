@@ -1,6 +1,6 @@
-//! What an environment depends on, and its name: the digest of all of it.
+//! What an environment layer depends on, and its name: the digest of all of it.
 
-use super::{layer::EnvironmentName, manifest::Manifest};
+use super::{layer::EnvironmentLayerName, manifest::Manifest};
 use crate::{code::Code, error::Error};
 use domain::{
     ids::{ProjectId, TenantId},
@@ -13,9 +13,9 @@ const KEY_VERSION: u32 = 1;
 /// Raised when a build of the same content would leave something else.
 const BUILDER_VERSION: u32 = 1;
 
-/// What an environment is made of.
+/// What an environment layer is made of.
 #[derive(Debug, Clone)]
-pub struct EnvironmentSpec {
+pub struct EnvironmentLayerSpec {
     pub tenant: TenantId,
     pub project: ProjectId,
     pub image: Manifest,
@@ -49,7 +49,7 @@ struct KeyContent<'a> {
     secrets: Vec<&'a str>,
 }
 
-impl EnvironmentSpec {
+impl EnvironmentLayerSpec {
     /// Checks what a caller asks for.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl EnvironmentSpec {
     ///
     /// # Errors
     /// `internal`, if the content cannot be written as JSON.
-    pub fn name(&self) -> Result<EnvironmentName, Error> {
+    pub fn name(&self) -> Result<EnvironmentLayerName, Error> {
         let content = KeyContent {
             v: KEY_VERSION,
             builder: BUILDER_VERSION,
@@ -83,7 +83,7 @@ impl EnvironmentSpec {
             hosts: sorted(&self.hosts),
             secrets: sorted(&self.secrets),
         };
-        EnvironmentName::of(self.tenant, &content)
+        EnvironmentLayerName::of(self.tenant, &content)
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
         let project = |digit: &str| format!("prj_{}", digit.repeat(26)).parse::<ProjectId>().unwrap();
         let image = |digit: &str| Manifest::parse(&[format!("sha256:{}", digit.repeat(64))]).unwrap();
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let spec = EnvironmentSpec {
+        let spec = EnvironmentLayerSpec {
             tenant: TenantId(uuid::Uuid::now_v7()),
             project: project("a"),
             image: image("a"),
@@ -115,7 +115,7 @@ mod tests {
             hosts: texts(&["a.dev", "b.dev"]),
             secrets: texts(&["A=A@1", "B=B@2"]),
         };
-        let same = EnvironmentSpec {
+        let same = EnvironmentLayerSpec {
             env: texts(&["B=2", "A=1"]),
             hosts: texts(&["b.dev", "a.dev", "a.dev"]),
             secrets: texts(&["B=B@2", "A=A@1"]),
@@ -123,25 +123,26 @@ mod tests {
         };
         assert_eq!(spec.name().unwrap(), same.name().unwrap());
         let others = [
-            EnvironmentSpec { tenant: TenantId(uuid::Uuid::now_v7()), ..spec.clone() },
-            EnvironmentSpec { project: project("b"), ..spec.clone() },
-            EnvironmentSpec { image: image("b"), ..spec.clone() },
-            EnvironmentSpec { env: texts(&["A=1", "B=3"]), ..spec.clone() },
-            EnvironmentSpec { env: texts(&["A=1\nB=2"]), ..spec.clone() },
-            EnvironmentSpec { script: "true ".to_owned(), ..spec.clone() },
-            EnvironmentSpec { hosts: texts(&["a.dev"]), ..spec.clone() },
-            EnvironmentSpec { hosts: texts(&["a.dev b.dev"]), ..spec.clone() },
-            EnvironmentSpec { secrets: texts(&["A=A@1", "B=B@3"]), ..spec.clone() },
-            EnvironmentSpec { secrets: vec![], ..spec.clone() },
+            EnvironmentLayerSpec { tenant: TenantId(uuid::Uuid::now_v7()), ..spec.clone() },
+            EnvironmentLayerSpec { project: project("b"), ..spec.clone() },
+            EnvironmentLayerSpec { image: image("b"), ..spec.clone() },
+            EnvironmentLayerSpec { env: texts(&["A=1", "B=3"]), ..spec.clone() },
+            EnvironmentLayerSpec { env: texts(&["A=1\nB=2"]), ..spec.clone() },
+            EnvironmentLayerSpec { script: "true ".to_owned(), ..spec.clone() },
+            EnvironmentLayerSpec { hosts: texts(&["a.dev"]), ..spec.clone() },
+            EnvironmentLayerSpec { hosts: texts(&["a.dev b.dev"]), ..spec.clone() },
+            EnvironmentLayerSpec { secrets: texts(&["A=A@1", "B=B@3"]), ..spec.clone() },
+            EnvironmentLayerSpec { secrets: vec![], ..spec.clone() },
             spec.clone(),
         ];
         let names: BTreeSet<_> = others.iter().map(|spec| spec.name().unwrap()).collect();
         assert_eq!(names.len(), others.len());
-        let without = |project| EnvironmentSpec { secrets: vec![], project, ..spec.clone() }.name().unwrap();
+        let without =
+            |project| EnvironmentLayerSpec { secrets: vec![], project, ..spec.clone() }.name().unwrap();
         assert_eq!(without(project("a")), without(project("b")), "without secrets, projects share it");
-        let refused = |spec: EnvironmentSpec| spec.check().is_err();
+        let refused = |spec: EnvironmentLayerSpec| spec.check().is_err();
         assert!(!refused(spec.clone()));
-        assert!(refused(EnvironmentSpec { image: Manifest::default(), ..spec.clone() }));
-        assert!(refused(EnvironmentSpec { script: " \n".to_owned(), ..spec.clone() }));
+        assert!(refused(EnvironmentLayerSpec { image: Manifest::default(), ..spec.clone() }));
+        assert!(refused(EnvironmentLayerSpec { script: " \n".to_owned(), ..spec.clone() }));
     }
 }
