@@ -93,7 +93,7 @@ pub(crate) fn run(connection: &Connection, output: &Output, arguments: ContextAr
 }
 
 /// A context in a list.
-pub(crate) struct Entry<'a> {
+pub(crate) struct ContextEntry<'a> {
     pub(crate) name: &'a str,
     /// None: its stack does not run.
     pub(crate) url: Option<String>,
@@ -103,7 +103,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) is_used_here: bool,
 }
 
-impl Entry<'_> {
+impl ContextEntry<'_> {
     pub(crate) fn to_json(&self) -> Value {
         let Self { name, url, data, is_current, is_used_here } = self;
         json!({
@@ -115,10 +115,10 @@ impl Entry<'_> {
 
 fn list(connection: &Connection, output: &Output, contexts: &Contexts) -> Result<()> {
     let chosen = target::choose(connection).ok();
-    let entry = |(name, context)| -> Result<Entry<'_>> {
+    let entry = |(name, context)| -> Result<ContextEntry<'_>> {
         let name: &String = name;
         let url = target::of_context(name, context)?.map(|target| target.url);
-        Ok(Entry {
+        Ok(ContextEntry {
             name,
             is_used_here: chosen
                 .as_ref()
@@ -130,7 +130,7 @@ fn list(connection: &Connection, output: &Output, contexts: &Contexts) -> Result
     };
     let entries = contexts.contexts.iter().map(entry).collect::<Result<Vec<_>>>()?;
     let none = "no contexts yet; `flotilla up` and `flotilla login URL` make them";
-    output.list(&entries, &ListText { to_json: Entry::to_json, table: &table, none })
+    output.list(&entries, &ListText { to_json: ContextEntry::to_json, table: &table, none })
 }
 
 /// Whether commands use the context. The stack of a directory has no name of its own; it is the context with its address.
@@ -142,9 +142,9 @@ fn is_used(chosen: &Target, name: &str, context: &Context, url: Option<&str>) ->
     }
 }
 
-fn table(entries: &[Entry<'_>], paint: Paint) -> String {
+fn table(entries: &[ContextEntry<'_>], paint: Paint) -> String {
     let mut table = Table::new([("", Side::Left), ("CONTEXT", Side::Left), ("GATEWAY", Side::Left)]);
-    for Entry { name, url, is_current, is_used_here, .. } in entries {
+    for ContextEntry { name, url, is_current, is_used_here, .. } in entries {
         let mut words = url.as_deref().unwrap_or("not running").to_owned();
         if *is_current {
             words.push_str(" (current)");

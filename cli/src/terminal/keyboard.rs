@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(30);
 pub(crate) struct Keyboard(());
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum KeyboardEntry {
     /// A line without its end. A terminal gives at most 4,095 bytes of it.
     Line(String),
     /// Ctrl-D: the person answers nothing.
@@ -35,19 +35,19 @@ impl Keyboard {
     /// Asks for a line.
     ///
     /// Dropped midway: what was typed of the line stays in the terminal.
-    pub(crate) async fn line(&self, prompt: &str) -> Result<Entry> {
+    pub(crate) async fn line(&self, prompt: &str) -> Result<KeyboardEntry> {
         // From here on, so that no Ctrl-C is lost behind the prompt.
         let mut interrupts = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
         let mut errors = io::stderr();
         write!(errors, "{prompt}").and_then(|()| errors.flush()).context("write to the terminal")?;
         tokio::select! {
             ready = Self::has_line() => ready?,
-            _ = interrupts.recv() => return Ok(Entry::Interrupted),
+            _ = interrupts.recv() => return Ok(KeyboardEntry::Interrupted),
         }
         let mut line = String::new();
         // The terminal has a whole line, so this does not block.
         let read = io::stdin().lock().read_line(&mut line).context("read the keyboard")?;
-        Ok(if read == 0 { Entry::Closed } else { Entry::Line(line.trim().to_owned()) })
+        Ok(if read == 0 { KeyboardEntry::Closed } else { KeyboardEntry::Line(line.trim().to_owned()) })
     }
 
     /// Waits for a line, or for the end of the input.

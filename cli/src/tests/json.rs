@@ -8,7 +8,7 @@ use super::{
 use crate::{
     arguments::Cli,
     commands::{
-        context::{self, Entry},
+        context::{self, ContextEntry},
         migrate, models,
         program::{doctor::Check, version::Versions},
         session::export,
@@ -205,7 +205,7 @@ async fn other_lines(output: &Output) {
         let cli = Cli::try_parse_from(line.chain(operator.then_some("--operator-key=key"))).unwrap();
         crate::run(cli, output).await.unwrap_or_else(|error| panic!("{words}: {error:#}"));
     }
-    let entry = Entry { name: "work", url: None, data: None, is_current: true, is_used_here: true };
+    let entry = ContextEntry { name: "work", url: None, data: None, is_current: true, is_used_here: true };
     for object in
         [entry.to_json(), context::login_json("work", "https://h"), Stack::default().to_json().unwrap()]
     {

@@ -30,12 +30,12 @@ struct Running {
 }
 
 /// Removes the name from the list, however the task ends.
-struct Entry {
+struct RunningTask {
     running: Arc<Mutex<Running>>,
     id: u64,
 }
 
-impl Drop for Entry {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         lock(&self.running).names.remove(&self.id);
     }
@@ -117,12 +117,12 @@ impl Tasks {
         catch_panic(name, future).map(move |_| drop(entry))
     }
 
-    fn enter(&self, name: &'static str) -> Entry {
+    fn enter(&self, name: &'static str) -> RunningTask {
         let mut running = lock(&self.running);
         running.next += 1;
         let id = running.next;
         running.names.insert(id, name);
-        Entry { running: Arc::clone(&self.running), id }
+        RunningTask { running: Arc::clone(&self.running), id }
     }
 }
 

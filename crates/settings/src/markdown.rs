@@ -10,7 +10,7 @@
 //! ```
 
 use crate::{
-    node::{Content, Entry, Node, Origin},
+    node::{Content, Member, Node, Origin},
     problem::Problems,
     syntax::{
         builder::{Builder, Object},
@@ -76,7 +76,7 @@ pub fn texts(text: &str) -> Vec<(String, String)> {
     let Some(length) = length else { return vec![] };
     let node = yaml::front_matter(&mut Builder::new(), &origin, &lines[1..=length]).node(origin.clone());
     let Content::Map(entries) = node.value else { return vec![] };
-    let text = |entry: Entry| match entry.node.value {
+    let text = |entry: Member| match entry.node.value {
         Content::Text { text, .. } => Some((entry.key.to_string(), text)),
         Content::Null | Content::Bool(_) | Content::Number(_) | Content::List(_) | Content::Map(_) => None,
     };
@@ -109,12 +109,12 @@ pub(crate) fn parse(start: &Origin, subject: Subject<'_>, text: &str) -> Result<
     if let Some(first) = body.iter().position(|line| !line.trim().is_empty()) {
         let origin = yaml::place(start, body_at + first, 0);
         let text = builder.text(origin.clone(), body.join("\n").trim().to_owned());
-        builder.insert(&mut object, Entry { key: Arc::from(prompt), origin, node: text });
+        builder.insert(&mut object, Member { key: Arc::from(prompt), origin, node: text });
     }
     let mut wrap = |key: &str, object: Object| {
         let mut outer = Object::default();
         let node = object.node(start.clone());
-        builder.insert(&mut outer, Entry { key: Arc::from(key), origin: start.clone(), node });
+        builder.insert(&mut outer, Member { key: Arc::from(key), origin: start.clone(), node });
         outer
     };
     let named = wrap(subject.name, object);

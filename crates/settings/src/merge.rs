@@ -10,8 +10,8 @@ use crate::{
         rules::{AGENT_RULES, ROOT_RULES},
         settings::KNOWN,
     },
-    node::{Content, Entry, KeyPath, Node, Origin},
-    overlay::overlay_entries,
+    node::{Content, KeyPath, Member, Node, Origin},
+    overlay::overlay_members,
     problem::{Problem, Problems},
 };
 use domain::{
@@ -153,37 +153,37 @@ fn check_count(documents: &[Document], what: &str, count: usize, most: usize) ->
 
 /// Overlays the root of a file on the earlier files: appends its `instructions` and `permissions`, and overlays everything else.
 fn overlay_root(base: &mut Node, over: Node) {
-    let (Content::Map(entries), Content::Map(more)) = (&mut base.value, over.value) else { return };
-    for entry in more {
-        match &*entry.key {
-            "instructions" => add_items(entries, entry),
-            "permissions" => add_permissions(entries, entry),
-            _ => overlay_entries(entries, vec![entry]),
+    let (Content::Map(members), Content::Map(more)) = (&mut base.value, over.value) else { return };
+    for member in more {
+        match &*member.key {
+            "instructions" => add_items(members, member),
+            "permissions" => add_permissions(members, member),
+            _ => overlay_members(members, vec![member]),
         }
     }
 }
 
 /// Appends to each list of Claude Code's permissions: no file takes back what another one forbids.
-fn add_permissions(entries: &mut Vec<Entry>, over: Entry) {
+fn add_permissions(members: &mut Vec<Member>, over: Member) {
     let Content::Map(more) = over.node.value else { return };
-    let at = entries.iter().position(|entry| entry.key == over.key).unwrap_or_else(|| {
+    let at = members.iter().position(|member| member.key == over.key).unwrap_or_else(|| {
         let node = Node { origin: over.node.origin, value: Content::Map(vec![]) };
-        entries.push(Entry { key: over.key, origin: over.origin, node });
-        entries.len() - 1
+        members.push(Member { key: over.key, origin: over.origin, node });
+        members.len() - 1
     });
-    let Content::Map(lists) = &mut entries[at].node.value else { return };
+    let Content::Map(lists) = &mut members[at].node.value else { return };
     more.into_iter().for_each(|list| add_items(lists, list));
 }
 
 /// Appends the ones that are not in the list yet.
-fn add_items(entries: &mut Vec<Entry>, over: Entry) {
+fn add_items(members: &mut Vec<Member>, over: Member) {
     let Content::List(more) = over.node.value else { return };
-    let at = entries.iter().position(|entry| entry.key == over.key).unwrap_or_else(|| {
+    let at = members.iter().position(|member| member.key == over.key).unwrap_or_else(|| {
         let node = Node { origin: over.node.origin, value: Content::List(vec![]) };
-        entries.push(Entry { key: over.key, origin: over.origin, node });
-        entries.len() - 1
+        members.push(Member { key: over.key, origin: over.origin, node });
+        members.len() - 1
     });
-    let Content::List(items) = &mut entries[at].node.value else { return };
+    let Content::List(items) = &mut members[at].node.value else { return };
     let text = |node: &Node| node.as_text().map(str::to_owned);
     let mut seen: HashSet<_> = items.iter().filter_map(text).collect();
     items.extend(more.into_iter().filter(|item| text(item).is_some_and(|text| seen.insert(text))));
@@ -193,48 +193,48 @@ fn add_items(entries: &mut Vec<Entry>, over: Entry) {
 fn split(root: Node) -> (Node, Node) {
     let Node { origin, value } = root;
     let (mut rest, mut rules) = (vec![], vec![]);
-    for entry in entries_of(value) {
-        let Entry { key, origin, node } = entry;
+    for member in members_of(value) {
+        let Member { key, origin, node } = member;
         match &*key {
             "enabled_providers" | "disabled_providers" | "environment" => {
-                rules.push(Entry { key, origin, node })
+                rules.push(Member { key, origin, node })
             }
-            name if ROOT_RULES.contains(&name) => rules.push(Entry { key, origin, node }),
-            "provider" => rules.push(Entry { key, origin, node: providers::effective(node) }),
+            name if ROOT_RULES.contains(&name) => rules.push(Member { key, origin, node }),
+            "provider" => rules.push(Member { key, origin, node: providers::effective(node) }),
             "agent" => {
                 let (agents, permissions) = split_agents(node);
-                rest.push(Entry { key: Arc::clone(&key), origin: origin.clone(), node: agents });
-                rules.push(Entry { key, origin, node: permissions });
+                rest.push(Member { key: Arc::clone(&key), origin: origin.clone(), node: agents });
+                rules.push(Member { key, origin, node: permissions });
             }
-            name if KNOWN.contains(&name) => rest.push(Entry { key, origin, node }),
+            name if KNOWN.contains(&name) => rest.push(Member { key, origin, node }),
             _ => {}
         }
     }
-    let of = |entries| Node { origin: origin.clone(), value: Content::Map(entries) };
+    let of = |members| Node { origin: origin.clone(), value: Content::Map(members) };
     (of(rest), of(rules))
 }
 
 fn split_agents(agents: Node) -> (Node, Node) {
     let (mut rest, mut rules) = (vec![], vec![]);
-    for Entry { key, origin, node } in entries_of(agents.value) {
+    for Member { key, origin, node } in members_of(agents.value) {
         let at = node.origin;
-        let is_rules = |entry: &Entry| AGENT_RULES.contains(&&*entry.key);
-        let (own_rules, own): (Vec<_>, Vec<_>) = entries_of(node.value).into_iter().partition(is_rules);
-        let of = |entries| Entry {
+        let is_rules = |member: &Member| AGENT_RULES.contains(&&*member.key);
+        let (own_rules, own): (Vec<_>, Vec<_>) = members_of(node.value).into_iter().partition(is_rules);
+        let of = |members| Member {
             key: Arc::clone(&key),
             origin: origin.clone(),
-            node: Node { origin: at.clone(), value: Content::Map(entries) },
+            node: Node { origin: at.clone(), value: Content::Map(members) },
         };
         if !own_rules.is_empty() {
             rules.push(of(own_rules));
         }
         rest.push(of(own));
     }
-    let of = |entries| Node { origin: agents.origin.clone(), value: Content::Map(entries) };
+    let of = |members| Node { origin: agents.origin.clone(), value: Content::Map(members) };
     (of(rest), of(rules))
 }
 
 /// The members of an object. Other values were refused when their file was checked.
-fn entries_of(value: Content) -> Vec<Entry> {
-    if let Content::Map(entries) = value { entries } else { vec![] }
+fn members_of(value: Content) -> Vec<Member> {
+    if let Content::Map(members) = value { members } else { vec![] }
 }

@@ -81,12 +81,12 @@ pub(crate) enum Content {
         written: Option<String>,
     },
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<Member>),
 }
 
 /// One member of an object.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct Member {
     pub(crate) key: Arc<str>,
     /// The position of the key.
     pub(crate) origin: Origin,
@@ -100,11 +100,11 @@ impl Node {
 
     /// Removes every value except those at `path`, which has the keys of each depth.
     pub(crate) fn keep(&mut self, path: &[&[&str]]) {
-        let (Some((first, rest)), Content::Map(entries)) = (path.split_first(), &mut self.value) else {
+        let (Some((first, rest)), Content::Map(members)) = (path.split_first(), &mut self.value) else {
             return;
         };
-        entries.retain(|entry| first.contains(&&*entry.key));
-        entries.iter_mut().for_each(|entry| entry.node.keep(rest));
+        members.retain(|member| first.contains(&&*member.key));
+        members.iter_mut().for_each(|member| member.node.keep(rest));
     }
 
     /// The string; `None` for any other value.
@@ -122,10 +122,10 @@ impl Node {
         self.origin.forget_line();
         match &mut self.value {
             Content::List(items) => items.iter_mut().for_each(Self::forget_lines),
-            Content::Map(entries) => {
-                for entry in entries {
-                    entry.origin.forget_line();
-                    entry.node.forget_lines();
+            Content::Map(members) => {
+                for member in members {
+                    member.origin.forget_line();
+                    member.node.forget_lines();
                 }
             }
             Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text { .. } => {}
@@ -149,9 +149,9 @@ impl Node {
             Content::Number(number) => Value::Number(number.clone()),
             Content::Text { text, written } => Value::from(choose(text, written.as_deref())),
             Content::List(items) => items.iter().map(|item| item.json_with(choose)).collect(),
-            Content::Map(entries) => {
-                let member = |entry: &Entry| (entry.key.to_string(), entry.node.json_with(choose));
-                Value::Object(entries.iter().map(member).collect::<Map<_, _>>())
+            Content::Map(members) => {
+                let member = |member: &Member| (member.key.to_string(), member.node.json_with(choose));
+                Value::Object(members.iter().map(member).collect::<Map<_, _>>())
             }
         }
     }

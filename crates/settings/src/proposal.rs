@@ -12,7 +12,7 @@ use crate::{
     Settings,
     document::Document,
     merge::merge,
-    node::{Content, Entry, KeyPath, Node, Step},
+    node::{Content, KeyPath, Member, Node, Step},
     problem::{Problem, Problems},
     substitute::Refusal,
 };
@@ -111,7 +111,7 @@ fn parse(level: Level, text: &str) -> Result<Document, Problems> {
 fn propose(file: &str, bytes: usize, draft: Draft) -> Result<Proposal, Problems> {
     let Draft { environment, unused } = draft;
     let origin = environment.origin.clone();
-    let entry = Entry { key: Arc::from(ENVIRONMENT), origin: origin.clone(), node: environment };
+    let entry = Member { key: Arc::from(ENVIRONMENT), origin: origin.clone(), node: environment };
     let root = Node { origin, value: Content::Map(vec![entry]) };
     let mut located = Document { level: Level::Environment, file: Arc::from(file), bytes, root };
     located.substitute(&mut refuse_reference)?;

@@ -20,7 +20,7 @@ const FRONT: i64 = 10_000_000_000_000;
 
 /// A session, with the data that the queue needs to be fair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct QueueEntry {
     pub tenant: Tenant,
     /// Its number; a session never changes its tenant.
     pub session: Session,
@@ -149,7 +149,7 @@ impl ReadyQueue {
     }
 
     /// Queues a session; idempotent.
-    pub fn enqueue(&mut self, entry: Entry, mode: Mode, now_ms: u64) -> EnqueueResult {
+    pub fn enqueue(&mut self, entry: QueueEntry, mode: Mode, now_ms: u64) -> EnqueueResult {
         if mode == Mode::Normal && !self.complete {
             return EnqueueResult::Empty;
         }
@@ -253,7 +253,7 @@ impl ReadyQueue {
     }
 
     /// Records during a rebuild that a worker holds a session.
-    pub fn adopt(&mut self, entry: Entry, worker: Worker, now_ms: u64) {
+    pub fn adopt(&mut self, entry: QueueEntry, worker: Worker, now_ms: u64) {
         self.set_share(entry, now_ms);
         if !self.leases.contains_key(&entry.session) {
             let account = self.accounts.entry(entry.tenant).or_default();
@@ -326,7 +326,7 @@ impl ReadyQueue {
         self.leases.get_mut(&session).map(|lease| &mut lease.paid_ms)
     }
 
-    fn set_share(&mut self, entry: Entry, now_ms: u64) {
+    fn set_share(&mut self, entry: QueueEntry, now_ms: u64) {
         self.forget_idle(now_ms);
         if let Some(share) = entry.share {
             let share = Share { weight: share.weight.max(1), ..share };

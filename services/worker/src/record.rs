@@ -25,7 +25,7 @@ use store::{
         record::{Fence, Progress, WriteReceipt},
     },
     loop_start::KeptPosition,
-    rows::ledger::Entry,
+    rows::ledger::LedgerEntry,
     session::{
         park::{Park, ParkOutcome},
         tree::children::{Dispatch, DispatchOutcome, NewChild},
@@ -91,7 +91,7 @@ impl Write {
     }
 
     /// Adds the cost of model calls to that of the session.
-    pub(crate) fn and_cost(self, entries: Vec<Entry>) -> Self {
+    pub(crate) fn and_cost(self, entries: Vec<LedgerEntry>) -> Self {
         self.and(ChangeBody::Spend(Charge::new(entries)))
     }
 

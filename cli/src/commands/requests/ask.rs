@@ -4,7 +4,7 @@ use super::answer::{self, Decision, Open};
 use crate::{
     client::Client,
     terminal::{
-        keyboard::{Entry, Keyboard},
+        keyboard::{Keyboard, KeyboardEntry},
         output::Output,
         paint::{harmless, one_line},
     },
@@ -75,9 +75,9 @@ fn title(request: &Open) -> String {
 
 async fn type_line(keyboard: &Keyboard, prompt: &str) -> Result<ControlFlow<Dialogue, String>> {
     Ok(match keyboard.line(prompt).await? {
-        Entry::Line(line) => ControlFlow::Continue(line),
-        Entry::Closed => ControlFlow::Break(Dialogue::LeftOpen),
-        Entry::Interrupted => ControlFlow::Break(Dialogue::Interrupted),
+        KeyboardEntry::Line(line) => ControlFlow::Continue(line),
+        KeyboardEntry::Closed => ControlFlow::Break(Dialogue::LeftOpen),
+        KeyboardEntry::Interrupted => ControlFlow::Break(Dialogue::Interrupted),
     })
 }
 

@@ -127,13 +127,18 @@ impl Pair {
         &self.sessions[session as usize]
     }
 
-    fn entry(&self, session: u32, class: Class, share: Option<(u32, u32)>) -> (QueueEntry<'_>, model::Entry) {
+    fn entry(
+        &self,
+        session: u32,
+        class: Class,
+        share: Option<(u32, u32)>,
+    ) -> (QueueEntry<'_>, model::QueueEntry) {
         let (tenant, id) = (self.tenant_id(session), self.id(session));
         let real = share.map(|(running_max, weight)| Share { running_max, weight });
         let plain = share.map(|(running_max, weight)| model::Share { running_max, weight });
         (
             QueueEntry { tenant, session: id, class, share: real },
-            model::Entry { tenant: Self::tenant(session), session, class, share: plain },
+            model::QueueEntry { tenant: Self::tenant(session), session, class, share: plain },
         )
     }
 

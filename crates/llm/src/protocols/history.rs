@@ -9,30 +9,30 @@ const NO_RESULT: &str = "The tool call has no result: it was interrupted.";
 
 /// One non-empty entry of the conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum HistoryEntry<'a> {
     User(Vec<&'a UserPart>),
     Assistant(Vec<&'a AssistantPart>),
     /// In the order of the calls, directly after them.
     Results(Vec<Cow<'a, ToolResult>>),
 }
 
-pub(crate) fn entries(messages: &[Message]) -> Vec<Entry<'_>> {
+pub(crate) fn entries(messages: &[Message]) -> Vec<HistoryEntry<'_>> {
     let mut entries = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         match message {
             Message::User(parts) => {
                 let parts: Vec<_> = parts.iter().filter(|part| !is_empty(part)).collect();
-                entries.extend((!parts.is_empty()).then_some(Entry::User(parts)));
+                entries.extend((!parts.is_empty()).then_some(HistoryEntry::User(parts)));
             }
             Message::Assistant(parts) => {
                 let is_said = |(at, part): &(usize, &AssistantPart)| says(part) || separates(parts, *at);
                 let content: Vec<_> =
                     parts.iter().enumerate().filter(is_said).map(|(_, part)| part).collect();
                 if !content.is_empty() {
-                    entries.push(Entry::Assistant(content));
+                    entries.push(HistoryEntry::Assistant(content));
                 }
                 let results = results(parts, &messages[at + 1..]);
-                entries.extend((!results.is_empty()).then_some(Entry::Results(results)));
+                entries.extend((!results.is_empty()).then_some(HistoryEntry::Results(results)));
             }
             // Already used with the answer that made the calls. Other results have no call.
             Message::ToolResults(_) => {}

@@ -3,7 +3,7 @@
 use super::{AssistantPart, Media, Message, Request, SMALL_REQUEST_BYTES_MAX, Source, ToolResult, UserPart};
 use crate::model::Effort;
 use crate::model::Model;
-use crate::protocols::history::{Entry, entries};
+use crate::protocols::history::{HistoryEntry, entries};
 use serde_json::{Value, json};
 
 pub(crate) fn call(id: &str, input: Value) -> AssistantPart {
@@ -39,7 +39,9 @@ fn every_call_has_one_result_right_after_it() {
         Message::ToolResults(vec![result("c1", "too late", false)]),
     ];
     let entries = entries(&messages);
-    let [Entry::Assistant(parts), Entry::Results(results), Entry::User(_)] = entries.as_slice() else {
+    let [HistoryEntry::Assistant(parts), HistoryEntry::Results(results), HistoryEntry::User(_)] =
+        entries.as_slice()
+    else {
         panic!("{entries:?}")
     };
     assert_eq!(parts.len(), 2);

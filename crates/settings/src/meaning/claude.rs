@@ -8,12 +8,12 @@ use domain::policy::{
 
 /// One entry of a list: a tool, and the part of its uses that the entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct ToolEntry<'a> {
     tool: &'a str,
     pattern: Option<&'a str>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ToolEntry<'a> {
     /// Reads `Bash(git push:*)`. `None`: it is no name with at most one pattern in parentheses.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let text = text.trim();
@@ -61,12 +61,12 @@ pub(crate) fn entries(text: &str) -> Vec<&str> {
 }
 
 /// The rules that give the uses of all entries a verdict.
-pub(crate) fn all(entries: &[Entry<'_>], verdict: Verdict) -> Vec<Rule> {
+pub(crate) fn all(entries: &[ToolEntry<'_>], verdict: Verdict) -> Vec<Rule> {
     entries.iter().flat_map(|entry| entry.rules(verdict)).collect()
 }
 
 /// The rules of a list of the only tools that an agent has.
-pub(crate) fn only(entries: &[Entry<'_>]) -> Vec<Rule> {
+pub(crate) fn only(entries: &[ToolEntry<'_>]) -> Vec<Rule> {
     if entries.iter().any(|entry| entry.tool == "*") {
         return vec![];
     }
@@ -163,7 +163,7 @@ mod tests {
     };
 
     fn rules(text: &str, verdict: Verdict) -> Rules {
-        Rules(Entry::parse(text).unwrap().rules(verdict))
+        Rules(ToolEntry::parse(text).unwrap().rules(verdict))
     }
 
     #[test]
@@ -199,14 +199,14 @@ mod tests {
         }
         assert_eq!(rules("Bash(rm:*)", Ask).verdict("bash", "rm x"), Ask);
         for wrong in ["", "Bash(", "Bash(a", "Bash(a)b", "Ba sh", "(x)"] {
-            assert_eq!(Entry::parse(wrong), None, "{wrong}");
+            assert_eq!(ToolEntry::parse(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn a_list_of_tools_permits_them_and_nothing_else() {
         let of = |text: &str| {
-            let entries: Vec<_> = entries(text).into_iter().map(|it| Entry::parse(it).unwrap()).collect();
+            let entries: Vec<_> = entries(text).into_iter().map(|it| ToolEntry::parse(it).unwrap()).collect();
             Rules(only(&entries))
         };
         let reader = of("Read, Grep,Glob  LS");

@@ -3,7 +3,7 @@
 use crate::{
     GitPush, ImageSetting, LevelHosts, Settings,
     meaning::reader::{Reader, TextList},
-    node::{Content, Entry, Node},
+    node::{Content, Member, Node},
     problem::shown_text,
 };
 use domain::{
@@ -123,7 +123,7 @@ impl Reader {
         variables
     }
 
-    fn variable_name(&mut self, entry: &Entry) {
+    fn variable_name(&mut self, entry: &Member) {
         let name = &*entry.key;
         if !is_variable_name(name) {
             self.problem(&entry.origin, "the name of a variable, such as \"CI\"", &shown_text(name));
@@ -217,7 +217,7 @@ impl Reader {
     /// Reads the prefix of URLs that is the key of an entry, unless one of `known` means the same place.
     fn prefix<'a>(
         &mut self,
-        entry: &Entry,
+        entry: &Member,
         mut known: impl Iterator<Item = &'a GitPrefix>,
     ) -> Option<GitPrefix> {
         match GitPrefix::parse(&entry.key) {
@@ -248,7 +248,7 @@ impl Reader {
         is_reference.then_some(text)
     }
 
-    fn credential(&mut self, entry: &Entry) -> Option<SecretName> {
+    fn credential(&mut self, entry: &Member) -> Option<SecretName> {
         let text = self.text(&entry.node)?;
         let name = text.parse::<SecretName>();
         if name.is_err() {

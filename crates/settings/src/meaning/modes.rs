@@ -1,8 +1,8 @@
 //! OpenCode's older key `mode`, which it still reads: each member is an agent for prompts.
 
 use crate::{
-    node::{Content, Entry, Node},
-    overlay::overlay_entries,
+    node::{Content, Member, Node},
+    overlay::overlay_members,
 };
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ pub(crate) const MODE: &str = "mode";
 
 /// Moves the members of `mode` to `agent`, where they win, as in OpenCode. A `mode` that is no object stays.
 pub(crate) fn to_agents(root: &mut Node) {
-    let Content::Map(entries) = &mut root.value else { return };
-    let is_modes = |entry: &Entry| &*entry.key == MODE && matches!(entry.node.value, Content::Map(_));
-    let Some(at) = entries.iter().position(is_modes) else { return };
-    let Entry { origin, mut node, .. } = entries.remove(at);
+    let Content::Map(members) = &mut root.value else { return };
+    let is_modes = |member: &Member| &*member.key == MODE && matches!(member.node.value, Content::Map(_));
+    let Some(at) = members.iter().position(is_modes) else { return };
+    let Member { origin, mut node, .. } = members.remove(at);
     if let Content::Map(modes) = &mut node.value {
         modes.iter_mut().for_each(|mode| make_primary(&mut mode.node));
     }
-    overlay_entries(entries, vec![Entry { key: Arc::from(AGENT), origin, node }]);
+    overlay_members(members, vec![Member { key: Arc::from(AGENT), origin, node }]);
 }
 
 fn make_primary(agent: &mut Node) {
     let origin = agent.origin.clone();
-    if let Content::Map(entries) = &mut agent.value {
-        entries.retain(|entry| &*entry.key != MODE);
+    if let Content::Map(members) = &mut agent.value {
+        members.retain(|member| &*member.key != MODE);
         let node = Node::text(origin.clone(), "primary".to_owned());
-        entries.push(Entry { key: Arc::from(MODE), origin, node });
+        members.push(Member { key: Arc::from(MODE), origin, node });
     }
 }

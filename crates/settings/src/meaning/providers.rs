@@ -3,7 +3,7 @@
 use crate::{
     meaning::reader::{Reader, TextList},
     models::{Limit, ProviderModels},
-    node::{Content, Entry, Node},
+    node::{Content, Member, Node},
 };
 use domain::limits::{NAME_BYTES_MAX, PROVIDER_MODELS_MAX, PROVIDERS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ pub(crate) fn effective(providers: Node) -> Node {
     of_each(providers, |provider| {
         let provider = only(provider, &PROVIDER);
         members(provider, |entry| match &*entry.key {
-            "models" => Entry { node: of_each(entry.node, |model| only(model, &["limit"])), ..entry },
+            "models" => Member { node: of_each(entry.node, |model| only(model, &["limit"])), ..entry },
             _ => entry,
         })
     })
@@ -91,10 +91,10 @@ pub(crate) fn effective(providers: Node) -> Node {
 
 /// Changes the value of each member of an object.
 fn of_each(node: Node, change: impl Fn(Node) -> Node) -> Node {
-    members(node, |entry| Entry { node: change(entry.node), ..entry })
+    members(node, |entry| Member { node: change(entry.node), ..entry })
 }
 
-fn members(mut node: Node, change: impl Fn(Entry) -> Entry) -> Node {
+fn members(mut node: Node, change: impl Fn(Member) -> Member) -> Node {
     if let Content::Map(entries) = &mut node.value {
         *entries = std::mem::take(entries).into_iter().map(change).collect();
     }

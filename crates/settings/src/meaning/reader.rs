@@ -2,7 +2,7 @@
 //! at once.
 
 use crate::{
-    node::{Content, Entry, KeyPath, Node, Origin, Step},
+    node::{Content, KeyPath, Member, Node, Origin, Step},
     problem::{Problem, Problems, shown, shown_text},
 };
 use domain::limits::NAME_BYTES_MAX;
@@ -102,7 +102,7 @@ impl Reader {
     }
 
     /// Checks that the key of `entry` can be a name.
-    pub(crate) fn name(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn name(&mut self, entry: &Member) -> bool {
         let is_name =
             (1..=NAME_BYTES_MAX).contains(&entry.key.len()) && !entry.key.contains(char::is_control);
         if !is_name {
@@ -113,7 +113,7 @@ impl Reader {
     }
 
     /// Visits the members of an object, each with its path. Reports a mistake if the value is not an object.
-    pub(crate) fn fields<'n>(&mut self, node: &'n Node, mut each: impl FnMut(&mut Self, &'n Entry)) {
+    pub(crate) fn fields<'n>(&mut self, node: &'n Node, mut each: impl FnMut(&mut Self, &'n Member)) {
         let Content::Map(entries) = &node.value else {
             self.expected(node, "an object");
             return;
@@ -125,11 +125,11 @@ impl Reader {
         }
     }
 
-    pub(crate) fn ignore(&mut self, entry: &Entry) {
+    pub(crate) fn ignore(&mut self, entry: &Member) {
         self.ignored.push(Ignored { path: self.path.clone(), origin: entry.origin.clone() });
     }
 
-    pub(crate) fn unknown(&mut self, entry: &Entry, keys: &[&str]) {
+    pub(crate) fn unknown(&mut self, entry: &Member, keys: &[&str]) {
         self.problem(&entry.origin, &format!("one of {}", keys.join(", ")), "an unknown key");
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     LevelRules,
     meaning::{claude, reader::Reader},
-    node::{Content, Entry, Node, Step},
+    node::{Content, Member, Node, Step},
     problem::{shown, shown_text},
 };
 use domain::{
@@ -62,7 +62,7 @@ struct Subject<'a> {
 
 impl Reader {
     /// Reads the value of one of [`ROOT_RULES`] or [`AGENT_RULES`].
-    pub(crate) fn rules(&mut self, entry: &Entry, lists: &mut RuleLists) {
+    pub(crate) fn rules(&mut self, entry: &Member, lists: &mut RuleLists) {
         let node = &entry.node;
         match (&*entry.key, &node.value) {
             ("permission", _) => lists.permission = self.permission(node),
@@ -113,14 +113,14 @@ impl Reader {
     fn claude_list(
         &mut self,
         node: &Node,
-        rules: impl FnOnce(&[claude::Entry<'_>]) -> Vec<Rule>,
+        rules: impl FnOnce(&[claude::ToolEntry<'_>]) -> Vec<Rule>,
     ) -> Option<Vec<Rule>> {
         let expected = "a tool such as Read or Bash(git log:*)";
         let mut entries = vec![];
         match &node.value {
             Content::Text { text, .. } => {
                 for entry in claude::entries(text) {
-                    match claude::Entry::parse(entry) {
+                    match claude::ToolEntry::parse(entry) {
                         Some(entry) => entries.push(entry),
                         None => return self.refused(node, expected, &shown_text(entry)),
                     }
@@ -128,7 +128,7 @@ impl Reader {
             }
             Content::List(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    match item.as_text().and_then(claude::Entry::parse) {
+                    match item.as_text().and_then(claude::ToolEntry::parse) {
                         Some(entry) => entries.push(entry),
                         None => {
                             self.path.0.push(Step::Item(at));

@@ -2,7 +2,7 @@
 //! same names. Actions do not run.
 
 use super::draft::{Draft, items, members, scalar};
-use crate::node::{Entry, Node, Origin};
+use crate::node::{Member, Node, Origin};
 use domain::{secret::SecretName, session::environment::is_variable_name, text::shell_word};
 
 const JOB: &str = "copilot-setup-steps";
@@ -71,7 +71,7 @@ struct Step<'a> {
     origin: &'a Origin,
     script: String,
     /// The variables that are secrets. All steps get them.
-    secrets: Vec<(&'a Entry, SecretName)>,
+    secrets: Vec<(&'a Member, SecretName)>,
 }
 
 impl Step<'_> {

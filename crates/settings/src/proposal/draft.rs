@@ -1,6 +1,6 @@
 //! An environment while it is read from a file of another tool.
 
-use crate::node::{Content, Entry, Node, Origin};
+use crate::node::{Content, Member, Node, Origin};
 use domain::{
     session::environment::{is_own_variable, is_variable_name},
     text,
@@ -43,7 +43,7 @@ impl Draft {
 
     /// Sets a value, which keeps its position.
     pub(super) fn set(&mut self, key: &str, node: Node) {
-        let entry = Entry { key: Arc::from(key), origin: node.origin.clone(), node };
+        let entry = Member { key: Arc::from(key), origin: node.origin.clone(), node };
         if let Content::Map(entries) = &mut self.environment.value {
             entries.retain(|other| &*other.key != key);
             entries.push(entry);
@@ -72,7 +72,7 @@ impl Draft {
     /// Whether a variable has another value than this secret.
     pub(super) fn has_other(&self, name: &str, secret: &str) -> bool {
         let secrets = self.members_of(SECRETS);
-        let other = |entry: &Entry| &*entry.key == name && entry.node.as_text() != Some(secret);
+        let other = |entry: &Member| &*entry.key == name && entry.node.as_text() != Some(secret);
         self.members_of(ENV).iter().any(|entry| &*entry.key == name) || secrets.iter().any(other)
     }
 
@@ -89,7 +89,7 @@ impl Draft {
         let mut entries = self.members_of(key);
         entries.retain(|entry| &*entry.key != name);
         let origin = value.origin.clone();
-        entries.push(Entry { key: Arc::from(name), origin: origin.clone(), node: value });
+        entries.push(Member { key: Arc::from(name), origin: origin.clone(), node: value });
         self.set(key, Node { origin, value: Content::Map(entries) });
     }
 
@@ -101,14 +101,14 @@ impl Draft {
         }
     }
 
-    fn members_of(&self, key: &str) -> Vec<Entry> {
+    fn members_of(&self, key: &str) -> Vec<Member> {
         let object = members(&self.environment).iter().find(|entry| &*entry.key == key);
         object.map(|entry| members(&entry.node).to_vec()).unwrap_or_default()
     }
 }
 
 /// The members of an object; none of another value.
-pub(super) fn members(node: &Node) -> &[Entry] {
+pub(super) fn members(node: &Node) -> &[Member] {
     if let Content::Map(entries) = &node.value { entries } else { &[] }
 }
 

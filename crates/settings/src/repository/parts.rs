@@ -7,7 +7,7 @@ use crate::{
         providers,
         rules::{AGENT_RULES, ROOT_RULES, may_restrict},
     },
-    node::{Content, Entry, KeyPath, Node, Step},
+    node::{Content, KeyPath, Member, Node, Step},
 };
 use domain::policy::agent::Agent;
 use std::sync::Arc;
@@ -94,13 +94,13 @@ impl Document {
         let flag = Node { origin: origin.clone(), value: Content::Bool(true) };
         let of = |key: &str, node: Node| Node {
             origin: origin.clone(),
-            value: Content::Map(vec![Entry { key: Arc::from(key), origin: origin.clone(), node }]),
+            value: Content::Map(vec![Member { key: Arc::from(key), origin: origin.clone(), node }]),
         };
         let (agents, disabled) = (Step::Key(Arc::from(AGENT)), Step::Key(Arc::clone(name)));
         remove(&mut self.root, &[agents, disabled]);
         let over = of(AGENT, of(name, of(DISABLE, flag)));
-        if let (Content::Map(entries), Content::Map(more)) = (&mut self.root.value, over.value) {
-            crate::overlay::overlay_entries(entries, more);
+        if let (Content::Map(members), Content::Map(more)) = (&mut self.root.value, over.value) {
+            crate::overlay::overlay_members(members, more);
         }
     }
 }
@@ -108,9 +108,10 @@ impl Document {
 fn remove(node: &mut Node, path: &[Step]) {
     let Some((first, rest)) = path.split_first() else { return };
     match (&mut node.value, first) {
-        (Content::Map(entries), Step::Key(key)) => match entries.iter().position(|entry| entry.key == *key) {
-            Some(at) if rest.is_empty() => drop(entries.remove(at)),
-            Some(at) => remove(&mut entries[at].node, rest),
+        (Content::Map(members), Step::Key(key)) => match members.iter().position(|member| member.key == *key)
+        {
+            Some(at) if rest.is_empty() => drop(members.remove(at)),
+            Some(at) => remove(&mut members[at].node, rest),
             None => {}
         },
         (Content::List(items), Step::Item(at)) if rest.is_empty() && *at < items.len() => {

@@ -1,7 +1,7 @@
 //! Builds the tree of values of one file and enforces the bounds that apply to every syntax.
 
 use crate::{
-    node::{Content, Entry, KeyPath, Node, Origin},
+    node::{Content, KeyPath, Member, Node, Origin},
     problem::{Problem, Problems, shown_text},
 };
 use domain::limits::SETTINGS_VALUES_MAX;
@@ -44,7 +44,7 @@ impl Builder {
     }
 
     /// Adds a member to an object. Refuses a repeated key, because it is unclear which value counts.
-    pub(crate) fn insert(&mut self, object: &mut Object, entry: Entry) {
+    pub(crate) fn insert(&mut self, object: &mut Object, entry: Member) {
         if entry.key.len() > SETTINGS_KEY_BYTES_MAX || entry.key.contains('\0') {
             let expected = format!("a key of at most {SETTINGS_KEY_BYTES_MAX} bytes, without NUL");
             self.complain(&entry.origin, expected, shown_text(&entry.key));
@@ -59,7 +59,7 @@ impl Builder {
 #[derive(Default)]
 pub(crate) struct Object {
     keys: std::collections::HashSet<Arc<str>>,
-    entries: Vec<Entry>,
+    entries: Vec<Member>,
 }
 
 impl Object {

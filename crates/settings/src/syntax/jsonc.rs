@@ -1,7 +1,7 @@
 //! JSON with comments and trailing commas, as nodes. Nothing looser: no bare keys, single quotes or missing commas.
 
 use crate::{
-    node::{Content, Entry, Node, Origin},
+    node::{Content, Member, Node, Origin},
     problem::{Problems, shown_text},
     syntax::builder::{Builder, Object},
 };
@@ -80,7 +80,7 @@ fn node(builder: &mut Builder, places: &mut Places<'_>, value: Value<'_>, depth:
                 let at = places.origin(property.range.start);
                 let key = Arc::from(property.name.into_string());
                 let value = node(builder, places, property.value, depth + 1);
-                builder.insert(&mut built, Entry { key, origin: at, node: value });
+                builder.insert(&mut built, Member { key, origin: at, node: value });
             }
             return built.node(origin);
         }

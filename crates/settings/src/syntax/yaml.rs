@@ -2,7 +2,7 @@
 //! setting needs them.
 
 use crate::{
-    node::{Content, Entry, Node, Origin},
+    node::{Content, Member, Node, Origin},
     problem::Problems,
     syntax::builder::{Builder, Object},
 };
@@ -148,7 +148,7 @@ impl<'text> Document<'_, 'text> {
                 Event::Scalar(key, _, _, None) => {
                     let Some((event, at)) = self.next() else { break };
                     let node = self.node(event, at, depth + 1);
-                    self.builder.insert(&mut object, Entry { key: Arc::from(&*key), origin, node });
+                    self.builder.insert(&mut object, Member { key: Arc::from(&*key), origin, node });
                 }
                 Event::Nothing
                 | Event::StreamStart

@@ -1,6 +1,6 @@
 //! The types of a change to a session. `projection` writes a change into the tables.
 
-use crate::rows::ledger::Entry;
+use crate::rows::ledger::LedgerEntry;
 use domain::{
     conversation::{
         message::{Message, User},
@@ -42,7 +42,7 @@ pub enum ChangeBody {
         /// The message of the step.
         message: Box<Message>,
         /// `None`: the provider reported no usage.
-        entry: Option<Entry>,
+        entry: Option<LedgerEntry>,
     },
     /// The cost of model calls, as clients see it in the session. An entry that is already stored is not counted twice against
     /// the budget.
@@ -56,7 +56,7 @@ pub enum ChangeBody {
 /// What a session is charged with.
 #[derive(Debug, Clone, Default)]
 pub struct Charge {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LedgerEntry>,
     /// The session as the caller knows it. If nothing has changed it since, the write needs no transaction, because the sums that its event shows are known.
     pub known: Option<KnownSession>,
 }
@@ -78,7 +78,7 @@ pub struct KnownSession {
 
 impl Charge {
     /// A charge of a session that the caller does not know.
-    pub fn new(entries: Vec<Entry>) -> Self {
+    pub fn new(entries: Vec<LedgerEntry>) -> Self {
         Self { entries, known: None }
     }
 
@@ -115,7 +115,7 @@ pub struct Title {
     /// The new title; `None` if the model returned none.
     pub title: Option<String>,
     /// The cost of the model calls.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LedgerEntry>,
 }
 
 /// The session that a batch of changes belongs to, and the epoch and time that its events carry.

@@ -54,7 +54,7 @@ impl CallOutcome {
 
 /// The cost of one model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Names the call inside its session. Storing the same call again changes nothing.
     pub id: String,
     /// The purpose of the call.
@@ -89,9 +89,10 @@ pub(crate) fn insert_entries(source: &str, columns: &str) -> String {
 }
 
 /// Binds entries: the twelve columns of [`insert_entries`].
-pub(crate) fn bind<'q>(statement: Statement<'q>, entries: &'q [Entry]) -> Statement<'q> {
-    let texts = |get: fn(&Entry) -> &str| entries.iter().map(get).collect::<Vec<_>>();
-    let counts = |get: fn(&Entry) -> u64| -> Vec<i64> { entries.iter().map(|it| signed(get(it))).collect() };
+pub(crate) fn bind<'q>(statement: Statement<'q>, entries: &'q [LedgerEntry]) -> Statement<'q> {
+    let texts = |get: fn(&LedgerEntry) -> &str| entries.iter().map(get).collect::<Vec<_>>();
+    let counts =
+        |get: fn(&LedgerEntry) -> u64| -> Vec<i64> { entries.iter().map(|it| signed(get(it))).collect() };
     statement
         .bind(texts(|entry| &entry.id))
         .bind(texts(|entry| entry.purpose.as_str()))

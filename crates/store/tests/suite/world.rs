@@ -16,7 +16,7 @@ use store::{
         change::{Change, ChangeBody, Charge},
         record::{Fence, Progress, WriteReceipt},
     },
-    rows::ledger::{CallOutcome, Entry, Purpose},
+    rows::ledger::{CallOutcome, LedgerEntry, Purpose},
     session::{
         creation::NewSession,
         inputs::{Prompt, PromptReceipt, Reply, VariantChoice},
@@ -162,8 +162,8 @@ impl World {
     }
 
     /// Makes the ledger entry of one model call; `id` names the call.
-    pub(crate) fn entry(id: &str, tokens: Tokens, picos: i64) -> Entry {
-        Entry {
+    pub(crate) fn entry(id: &str, tokens: Tokens, picos: i64) -> LedgerEntry {
+        LedgerEntry {
             id: id.to_owned(),
             purpose: Purpose::Step,
             outcome: CallOutcome::Finished,

@@ -26,7 +26,7 @@ use llm::{
     event::{Event as StreamEvent, Finish},
 };
 use std::{collections::BTreeSet, sync::Arc};
-use store::{log::change::ChangeBody, rows::ledger::Entry};
+use store::{log::change::ChangeBody, rows::ledger::LedgerEntry};
 use tokio::time::Instant;
 
 /// Output tokens of an answer that only ends: some providers count the mark of the end.
@@ -58,7 +58,7 @@ pub(crate) struct AnswerEnd {
     pub(crate) events: Vec<Event>,
     pub(crate) message: Assistant,
     /// The cost of the call, if the provider reported usage.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<LedgerEntry>,
 }
 
 /// A model's answer, before anybody has decided about its calls.
@@ -105,7 +105,7 @@ pub(crate) struct PartialAnswer {
     /// The open parts, as far as they were received.
     pub(crate) events: Vec<Event>,
     /// The cost of the call, if the provider reported usage.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<LedgerEntry>,
 }
 
 impl AnswerEnd {
@@ -250,7 +250,7 @@ impl ModelCall {
         let calls = self.calls();
         self.message.finish = Some(reason.as_str().to_owned());
         // The message names the call: whichever worker closes the step later charges the same entry.
-        let entry = self.call.entry().map(|entry| Entry { id: self.message.id.to_string(), ..entry });
+        let entry = self.call.entry().map(|entry| LedgerEntry { id: self.message.id.to_string(), ..entry });
         if let Some(entry) = &entry {
             (self.message.tokens, self.message.cost) = (entry.tokens, entry.cost);
         }

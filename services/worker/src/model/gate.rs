@@ -26,7 +26,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
 };
-use store::rows::ledger::{CallOutcome, Entry, Purpose};
+use store::rows::ledger::{CallOutcome, LedgerEntry, Purpose};
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
@@ -81,24 +81,24 @@ fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
 
 /// The cost of one purpose's calls so far. Clones share it, so that the loop can account for a call whose task it ends.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bill(Arc<Mutex<Vec<Entry>>>);
+pub(crate) struct Bill(Arc<Mutex<Vec<LedgerEntry>>>);
 
 impl Bill {
     /// The calls whose provider reported usage.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        let is_known = |entry: &&Entry| entry.tokens != Tokens::default();
+    pub(crate) fn entries(&self) -> Vec<LedgerEntry> {
+        let is_known = |entry: &&LedgerEntry| entry.tokens != Tokens::default();
         self.with(|entries| entries.iter().filter(is_known).cloned().collect())
     }
 
-    fn begin(&self, entry: Entry) {
+    fn begin(&self, entry: LedgerEntry) {
         self.with(|entries| entries.push(entry));
     }
 
-    fn update(&self, id: &str, change: impl FnOnce(&mut Entry)) {
+    fn update(&self, id: &str, change: impl FnOnce(&mut LedgerEntry)) {
         self.with(|entries| entries.iter_mut().find(|entry| entry.id == id).map(change));
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut Vec<LedgerEntry>) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -122,7 +122,7 @@ pub(crate) fn open(deps: &Deps, plan: CallPlan, bill: &Bill) -> OpenCall {
     let cost_max = plan.cost_max();
     let CallPlan { provider, model, request, session, purpose } = plan;
     let id = deps.id(EventId::make).to_string();
-    bill.begin(Entry {
+    bill.begin(LedgerEntry {
         id: id.clone(),
         purpose,
         outcome: CallOutcome::Aborted,
@@ -180,7 +180,7 @@ impl OpenCall {
     }
 
     /// The current entry of the call; `None` while the provider has reported no usage.
-    pub(crate) fn entry(&self) -> Option<Entry> {
+    pub(crate) fn entry(&self) -> Option<LedgerEntry> {
         self.bill.entries().into_iter().find(|entry| entry.id == self.id)
     }
 

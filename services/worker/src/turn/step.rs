@@ -35,7 +35,7 @@ use llm::event::Event as StreamEvent;
 use std::{collections::BTreeMap, time::Duration};
 use store::{
     log::record::Progress,
-    rows::ledger::{CallOutcome, Entry, Purpose},
+    rows::ledger::{CallOutcome, LedgerEntry, Purpose},
 };
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ const RETRY_TEXT_BYTES_MAX: usize = 80;
 pub(super) struct Remains {
     pub(super) files: StepFiles,
     /// The calls for a title that end with the step.
-    pub(super) titles: Vec<Entry>,
+    pub(super) titles: Vec<LedgerEntry>,
     /// The answers of its ended commands, by exec id.
     pub(super) commands: BTreeMap<String, Output>,
 }
@@ -155,10 +155,10 @@ impl Step {
     pub(super) async fn leave(
         &mut self,
         session: &mut Session,
-        titles: Vec<Entry>,
+        titles: Vec<LedgerEntry>,
     ) -> Result<(), WriteError> {
         let PartialAnswer { events, entry } = self.abandon(session);
-        let entries: Vec<Entry> = titles.into_iter().chain(entry).collect();
+        let entries: Vec<LedgerEntry> = titles.into_iter().chain(entry).collect();
         write(session, events, entries).await
     }
 
@@ -266,7 +266,11 @@ impl Step {
 }
 
 /// Writes events, and the cost of model calls if there is any.
-async fn write(session: &mut Session, events: Vec<Event>, entries: Vec<Entry>) -> Result<(), WriteError> {
+async fn write(
+    session: &mut Session,
+    events: Vec<Event>,
+    entries: Vec<LedgerEntry>,
+) -> Result<(), WriteError> {
     if entries.is_empty() && events.is_empty() {
         return Ok(());
     }
@@ -354,8 +358,8 @@ pub(super) fn assistant(id: MessageId, user: &User) -> Assistant {
 
 /// The cost of a step's complete answer. The write of the answer has already charged the same entry, unless a worker without a
 /// ledger stored the answer.
-fn answer_entry(message: &Assistant) -> Option<Entry> {
-    (message.tokens != Tokens::default()).then(|| Entry {
+fn answer_entry(message: &Assistant) -> Option<LedgerEntry> {
+    (message.tokens != Tokens::default()).then(|| LedgerEntry {
         id: message.id.to_string(),
         purpose: if message.is_summary() { Purpose::Summary } else { Purpose::Step },
         outcome: CallOutcome::Finished,

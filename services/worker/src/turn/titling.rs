@@ -29,7 +29,7 @@ use llm::{
 use std::{sync::Arc, time::Duration};
 use store::{
     log::change::{ChangeBody, Title},
-    rows::ledger::{Entry, Purpose},
+    rows::ledger::{LedgerEntry, Purpose},
 };
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
@@ -111,12 +111,12 @@ impl Titling {
 
     /// The cost of the calls for a title that is not stored yet. The loop charges it in the write with which it leaves the
     /// session.
-    pub(super) fn open_entries(&self) -> Vec<Entry> {
+    pub(super) fn open_entries(&self) -> Vec<LedgerEntry> {
         if self.is_asking() { self.bill.entries() } else { vec![] }
     }
 
     /// Ends the call, because the turn is being stopped, and returns its cost.
-    pub(super) fn stop(&mut self) -> Vec<Entry> {
+    pub(super) fn stop(&mut self) -> Vec<LedgerEntry> {
         let entries = self.open_entries();
         self.asking = None;
         entries

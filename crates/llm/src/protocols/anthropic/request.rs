@@ -1,7 +1,7 @@
 //! Converts our requests to the JSON of Anthropic Messages. <https://docs.anthropic.com/en/api/messages>
 
 use crate::model::{Effort, Model, Thinking};
-use crate::protocols::history::{Entry, entries};
+use crate::protocols::history::{HistoryEntry, entries};
 use crate::protocols::ids;
 use crate::protocols::placeholder::{NO_TOOL, NO_TOOL_SAYS};
 use crate::protocols::sampling;
@@ -142,11 +142,11 @@ fn messages(model: &Model, request: &Request) -> Vec<Value> {
     let mut merged: Vec<(&'static str, Vec<Value>)> = Vec::new();
     for entry in entries(&request.messages) {
         let (role, blocks) = match entry {
-            Entry::User(parts) => {
+            HistoryEntry::User(parts) => {
                 ("user", parts.iter().map(|part| user_block(model, part)).collect::<Vec<_>>())
             }
-            Entry::Assistant(parts) => ("assistant", assistant_blocks(&parts)),
-            Entry::Results(results) => {
+            HistoryEntry::Assistant(parts) => ("assistant", assistant_blocks(&parts)),
+            HistoryEntry::Results(results) => {
                 ("user", results.iter().map(|result| result_block(model, result)).collect())
             }
         };

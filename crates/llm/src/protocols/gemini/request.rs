@@ -2,7 +2,7 @@
 
 use super::decode::SIGNATURE;
 use crate::model::{Effort, Model, Thinking};
-use crate::protocols::history::{Entry, entries};
+use crate::protocols::history::{HistoryEntry, entries};
 use crate::protocols::sampling;
 use crate::protocols::schema;
 use crate::provider::Provider;
@@ -103,9 +103,11 @@ fn contents(model: &Model, request: &Request) -> Vec<Value> {
     let mut contents: Vec<(&str, Vec<Value>)> = Vec::new();
     for entry in entries(&request.messages) {
         let (role, parts) = match entry {
-            Entry::User(parts) => ("user", parts.into_iter().map(|part| user_part(model, part)).collect()),
-            Entry::Assistant(parts) => ("model", assistant(model, &parts)),
-            Entry::Results(results) => {
+            HistoryEntry::User(parts) => {
+                ("user", parts.into_iter().map(|part| user_part(model, part)).collect())
+            }
+            HistoryEntry::Assistant(parts) => ("model", assistant(model, &parts)),
+            HistoryEntry::Results(results) => {
                 // Results go into a content of their own: the API wants as many results as calls, directly after them.
                 let mut parts = Vec::new();
                 let mut media_parts = Vec::new();

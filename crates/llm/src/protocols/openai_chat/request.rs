@@ -2,7 +2,7 @@
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use crate::model::{Model, Thinking};
-use crate::protocols::history::{Entry, entries};
+use crate::protocols::history::{HistoryEntry, entries};
 use crate::protocols::ids;
 use crate::protocols::placeholder::{NO_TOOL, NO_TOOL_SAYS};
 use crate::protocols::sampling;
@@ -104,15 +104,15 @@ fn messages(dialect: Dialect, model: &Model, request: &Request) -> Vec<Value> {
     }
     for entry in entries(&request.messages) {
         match entry {
-            Entry::User(parts) => {
+            HistoryEntry::User(parts) => {
                 if dialect.is_mistral && messages.last().is_some_and(|last| last["role"] == "tool") {
                     messages.push(json!({"role": "assistant", "content": "Done."}));
                 }
                 let parts: Vec<Value> = parts.into_iter().map(|part| user_part(model, part)).collect();
                 messages.push(user(parts));
             }
-            Entry::Assistant(parts) => messages.extend(assistant(dialect, model, &parts)),
-            Entry::Results(results) => results_of(dialect, model, &results, &mut messages),
+            HistoryEntry::Assistant(parts) => messages.extend(assistant(dialect, model, &parts)),
+            HistoryEntry::Results(results) => results_of(dialect, model, &results, &mut messages),
         }
     }
     if dialect.marks_cache {

@@ -6,7 +6,7 @@
 
 use super::items::{MESSAGE, REASONING};
 use crate::model::{Model, Thinking};
-use crate::protocols::history::{Entry, entries};
+use crate::protocols::history::{HistoryEntry, entries};
 use crate::protocols::ids;
 use crate::protocols::sampling;
 use crate::protocols::schema;
@@ -67,12 +67,14 @@ fn input(model: &Model, request: &Request) -> Vec<Value> {
     let mut input = Vec::new();
     for entry in entries(&request.messages) {
         match entry {
-            Entry::User(parts) => {
+            HistoryEntry::User(parts) => {
                 let content: Vec<Value> = parts.into_iter().map(|part| user_part(model, part)).collect();
                 input.push(json!({"type": MESSAGE, "role": "user", "content": content}));
             }
-            Entry::Assistant(parts) => assistant(&parts, &mut input),
-            Entry::Results(results) => input.extend(results.iter().map(|result| tool_result(model, result))),
+            HistoryEntry::Assistant(parts) => assistant(&parts, &mut input),
+            HistoryEntry::Results(results) => {
+                input.extend(results.iter().map(|result| tool_result(model, result)))
+            }
         }
     }
     input

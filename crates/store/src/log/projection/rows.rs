@@ -14,7 +14,7 @@ use crate::{
         control::{self, RETURNS},
     },
     pool::Statement,
-    rows::ledger::{self, Entry},
+    rows::ledger::{self, LedgerEntry},
 };
 use domain::{
     conversation::{message::Message, part::Part},
@@ -32,7 +32,7 @@ pub(crate) struct Rows {
     messages: Vec<MessageRow>,
     parts: Vec<PartRow>,
     /// The costs of model calls.
-    entries: Vec<Entry>,
+    entries: Vec<LedgerEntry>,
     /// A charge of the session that needs no statement of its own.
     charge: Option<KnownCharge>,
     columns: SessionColumns,
@@ -122,7 +122,7 @@ impl Rows {
     }
 
     /// Adds the cost of a model call to the ledger.
-    pub(super) fn add_entry(&mut self, entry: &Entry) {
+    pub(super) fn add_entry(&mut self, entry: &LedgerEntry) {
         self.entries.push(entry.clone());
     }
 
@@ -143,7 +143,7 @@ impl Rows {
     }
 
     /// Adds a charge with these entries. There is no other one.
-    pub(super) fn add_charge(&mut self, charge: KnownCharge, entries: &[Entry]) {
+    pub(super) fn add_charge(&mut self, charge: KnownCharge, entries: &[LedgerEntry]) {
         self.entries.extend_from_slice(entries);
         self.charge = Some(charge);
     }

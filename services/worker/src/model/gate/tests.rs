@@ -53,7 +53,7 @@ fn a_call_costs_at_most_what_its_bytes_and_limits_allow() {
 #[test]
 fn a_bill_lists_the_calls_whose_usage_is_known() {
     let bill = Bill::default();
-    let entry = |id: &str| Entry {
+    let entry = |id: &str| LedgerEntry {
         id: id.to_owned(),
         purpose: Purpose::Title,
         outcome: CallOutcome::Aborted,
@@ -67,5 +67,5 @@ fn a_bill_lists_the_calls_whose_usage_is_known() {
     assert_eq!(bill.entries(), []);
     let tokens = Tokens { input: 7, ..Tokens::default() };
     bill.clone().update("b", |entry| (entry.tokens, entry.cost) = (tokens, UsdPicos(21)));
-    assert_eq!(bill.entries(), [Entry { tokens, cost: UsdPicos(21), ..entry("b") }]);
+    assert_eq!(bill.entries(), [LedgerEntry { tokens, cost: UsdPicos(21), ..entry("b") }]);
 }
