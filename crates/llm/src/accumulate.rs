@@ -24,7 +24,7 @@ enum Open {
 
 /// An answer, complete or as far as it was received.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Answer {
+pub struct AccumulatedAnswer {
     /// The model's name as the provider reports it; may be empty.
     pub model: String,
     /// In the order in which the blocks started.
@@ -137,7 +137,7 @@ impl Accumulator {
     }
 
     /// Returns the answer so far. It is complete if `Finished` was among the events.
-    pub fn finish(self) -> Answer {
+    pub fn finish(self) -> AccumulatedAnswer {
         let is_whole = self.finish.as_ref().is_some_and(|(reason, _)| !reason.is_cut());
         let block = |(_, open): (u32, Open)| match open {
             Open::Text(text) => Block::Text(text),
@@ -147,7 +147,7 @@ impl Accumulator {
             Open::Tool { id, name, arguments } => tool_call(id, name, arguments, is_whole),
         };
         let blocks = self.blocks.into_iter().map(block).collect();
-        Answer { model: self.model, blocks, tokens: self.tokens, finish: self.finish }
+        AccumulatedAnswer { model: self.model, blocks, tokens: self.tokens, finish: self.finish }
     }
 
     fn find(&mut self, index: u32) -> Option<&mut Open> {

@@ -1,11 +1,11 @@
 //! Anthropic Messages answers: an event stream or one JSON object.
 
 use super::body::Frame;
-use super::play::{Answer, Piece};
+use super::play::{Piece, ScriptedAnswer};
 use serde_json::{Value, json};
 
 /// The events of a streamed answer.
-pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
+pub(super) fn frames(answer: &ScriptedAnswer) -> Vec<Frame> {
     let mut start = message(answer);
     start["content"] = json!([]);
     start["stop_reason"] = Value::Null;
@@ -43,7 +43,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
 }
 
 /// The answer to a request without streaming.
-pub(super) fn message(answer: &Answer) -> Value {
+pub(super) fn message(answer: &ScriptedAnswer) -> Value {
     let block = |piece: &Piece| match piece {
         Piece::Text(text) => json!({"type": "text", "text": text}),
         Piece::Reasoning(text) => json!({"type": "thinking", "thinking": text, "signature": SIGNATURE}),
@@ -87,7 +87,7 @@ fn frame(kind: &str, mut value: Value) -> Frame {
 }
 
 /// Anthropic counts reasoning as output.
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ScriptedAnswer) -> Value {
     let usage = answer.usage;
     json!({
         "input_tokens": usage.input,

@@ -2,7 +2,7 @@
 //! back.
 
 use super::body::Frame;
-use super::play::{Answer, Piece};
+use super::play::{Piece, ScriptedAnswer};
 use serde_json::{Value, json};
 
 /// The signature of the first call of an answer. The next request must return it.
@@ -66,7 +66,7 @@ pub(super) fn complaint(request: &Value) -> Option<String> {
 }
 
 /// The chunks of a streamed answer.
-pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
+pub(super) fn frames(answer: &ScriptedAnswer) -> Vec<Frame> {
     let mut frames = Vec::new();
     for part in parts(answer) {
         let Some(text) = part["text"].as_str() else {
@@ -84,7 +84,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
 }
 
 /// The answer to a request without streaming.
-pub(super) fn response(answer: &Answer) -> Value {
+pub(super) fn response(answer: &ScriptedAnswer) -> Value {
     with_parts(answer, parts(answer), true)
 }
 
@@ -103,7 +103,7 @@ pub(super) fn error(status: u16, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": word}})
 }
 
-fn parts(answer: &Answer) -> Vec<Value> {
+fn parts(answer: &ScriptedAnswer) -> Vec<Value> {
     let mut is_first = true;
     let part = |piece: &Piece| match piece {
         Piece::Text(text) => json!({"text": text}),
@@ -120,11 +120,11 @@ fn parts(answer: &Answer) -> Vec<Value> {
     answer.pieces.iter().map(part).collect()
 }
 
-fn chunk(answer: &Answer, parts: Vec<Value>) -> Frame {
+fn chunk(answer: &ScriptedAnswer, parts: Vec<Value>) -> Frame {
     Frame::new(format!("data: {}\n\n", with_parts(answer, parts, false)))
 }
 
-fn with_parts(answer: &Answer, parts: Vec<Value>, is_last: bool) -> Value {
+fn with_parts(answer: &ScriptedAnswer, parts: Vec<Value>, is_last: bool) -> Value {
     let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
     if is_last {
         candidate["finishReason"] = json!(finish_reason(&answer.finish));
@@ -137,7 +137,7 @@ fn with_parts(answer: &Answer, parts: Vec<Value>, is_last: bool) -> Value {
 }
 
 /// Gemini counts cached tokens as prompt tokens, and reasoning separately.
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ScriptedAnswer) -> Value {
     let usage = answer.usage;
     let prompt = usage.input + usage.cache_read + usage.cache_write;
     json!({

@@ -1,11 +1,11 @@
 //! OpenAI Chat Completions answers: chunks or one JSON object.
 
 use super::body::Frame;
-use super::play::{Answer, Piece};
+use super::play::{Piece, ScriptedAnswer};
 use serde_json::{Value, json};
 
 /// The chunks of a streamed answer.
-pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
+pub(super) fn frames(answer: &ScriptedAnswer) -> Vec<Frame> {
     let mut frames = vec![chunk(answer, json!({"role": "assistant", "content": ""}), Value::Null)];
     let mut calls = 0;
     for piece in &answer.pieces {
@@ -39,7 +39,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
 }
 
 /// The answer to a request without streaming.
-pub(super) fn completion(answer: &Answer) -> Value {
+pub(super) fn completion(answer: &ScriptedAnswer) -> Value {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for piece in &answer.pieces {
         match piece {
@@ -79,18 +79,18 @@ pub(super) fn error(status: u16, message: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
-fn chunk(answer: &Answer, delta: Value, finish_reason: Value) -> Frame {
+fn chunk(answer: &ScriptedAnswer, delta: Value, finish_reason: Value) -> Frame {
     let mut chunk = head(answer, "chat.completion.chunk");
     chunk["choices"] = json!([{"index": 0, "delta": delta, "finish_reason": finish_reason}]);
     Frame::new(format!("data: {chunk}\n\n"))
 }
 
-fn head(answer: &Answer, object: &str) -> Value {
+fn head(answer: &ScriptedAnswer, object: &str) -> Value {
     json!({"id": format!("chatcmpl-{}", answer.id), "object": object, "created": 0, "model": answer.model})
 }
 
 /// OpenAI counts cached tokens as prompt tokens and reasoning as completion tokens.
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ScriptedAnswer) -> Value {
     let usage = answer.usage;
     let (prompt, completion) =
         (usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning);

@@ -25,7 +25,7 @@ const TITLE_WORDS_MAX: usize = 6;
 
 /// One answer, independent of the protocol.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct ScriptedAnswer {
     /// Unique to the conversation and the step, and identical for every attempt.
     pub(super) id: String,
     pub(super) model: String,
@@ -114,7 +114,7 @@ pub(super) fn fault<'a>(
 }
 
 /// The answer of `step` in `conversation`. `body` is the request, for the model's name and a realistic token count.
-pub(super) fn answer(step: &Step, conversation: &Conversation, body: &Value) -> Answer {
+pub(super) fn answer(step: &Step, conversation: &Conversation, body: &Value) -> ScriptedAnswer {
     let id = format!("{:016x}{}", conversation.key, conversation.step);
     let piece = |(at, item): (usize, &Item)| match item {
         Item::Text(text) => Piece::Text(text.replace(LAST_TOOL_RESULT, &conversation.last_tool_result)),
@@ -128,7 +128,7 @@ pub(super) fn answer(step: &Step, conversation: &Conversation, body: &Value) -> 
     let pieces: Vec<Piece> = step.items.iter().enumerate().map(piece).collect();
     let has_tools = pieces.iter().any(|piece| matches!(piece, Piece::Tool { .. }));
     let usual = if has_tools { "tool-calls" } else { "stop" };
-    Answer {
+    ScriptedAnswer {
         usage: step.usage.unwrap_or_else(|| usage(&pieces, body)),
         finish: step.finish.clone().unwrap_or_else(|| usual.to_owned()),
         model: body["model"].as_str().unwrap_or("scripted").to_owned(),

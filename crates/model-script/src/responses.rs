@@ -1,7 +1,7 @@
 //! Requests and answers of OpenAI Responses: items instead of messages.
 
 use super::body::Frame;
-use super::play::{Answer, Piece};
+use super::play::{Piece, ScriptedAnswer};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ pub(super) fn complaint(request: &Value) -> Option<String> {
 }
 
 /// The events of a streamed answer.
-pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
+pub(super) fn frames(answer: &ScriptedAnswer) -> Vec<Frame> {
     let mut begun = head(answer, "in_progress");
     begun["output"] = json!([]);
     let mut frames = vec![
@@ -129,7 +129,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
 }
 
 /// The answer to a request without streaming.
-pub(super) fn response(answer: &Answer) -> Value {
+pub(super) fn response(answer: &ScriptedAnswer) -> Value {
     let reason = match answer.finish.as_str() {
         "stop" | "tool-calls" => None,
         "length" => Some("max_output_tokens"),
@@ -143,7 +143,7 @@ pub(super) fn response(answer: &Answer) -> Value {
     response
 }
 
-fn head(answer: &Answer, status: &str) -> Value {
+fn head(answer: &ScriptedAnswer, status: &str) -> Value {
     json!({
         "id": format!("resp_{}", answer.id),
         "object": "response",
@@ -155,7 +155,7 @@ fn head(answer: &Answer, status: &str) -> Value {
 }
 
 /// The whole item at position `at`.
-fn item(answer: &Answer, at: usize) -> Value {
+fn item(answer: &ScriptedAnswer, at: usize) -> Value {
     let id = format!("{}_{at}", answer.id);
     match &answer.pieces[at] {
         Piece::Text(text) => json!({
@@ -179,7 +179,7 @@ fn frame(kind: &str, mut value: Value) -> Frame {
 }
 
 /// OpenAI counts cached tokens as input tokens and reasoning as output tokens.
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ScriptedAnswer) -> Value {
     let usage = answer.usage;
     let (input, output) =
         (usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning);

@@ -2,7 +2,7 @@
 
 use super::conversation;
 use super::journal::{self, Open};
-use super::play::{self, Answer, Attempts};
+use super::play::{self, Attempts, ScriptedAnswer};
 use super::script::{FaultKind, Script};
 use super::{anthropic, body, gemini, limits::REQUEST_BYTES_MAX, openai, responses};
 use axum::Router;
@@ -58,7 +58,7 @@ impl Protocol {
         }
     }
 
-    fn frames(self, answer: &Answer) -> Vec<body::Frame> {
+    fn frames(self, answer: &ScriptedAnswer) -> Vec<body::Frame> {
         match self {
             Self::Anthropic => anthropic::frames(answer),
             Self::OpenAi => openai::frames(answer),
@@ -68,7 +68,7 @@ impl Protocol {
     }
 
     /// The answer to a request without streaming.
-    fn whole(self, answer: &Answer) -> Value {
+    fn whole(self, answer: &ScriptedAnswer) -> Value {
         match self {
             Self::Anthropic => anthropic::message(answer),
             Self::OpenAi => openai::completion(answer),
@@ -225,7 +225,7 @@ struct Delivery<'a> {
     is_stream: bool,
 }
 
-fn whole(server: &Server, protocol: Protocol, answer: &Answer, delivery: Delivery<'_>) -> Response {
+fn whole(server: &Server, protocol: Protocol, answer: &ScriptedAnswer, delivery: Delivery<'_>) -> Response {
     let frames = match delivery.is_stream {
         true => protocol.frames(answer),
         false => vec![body::Frame::new(protocol.whole(answer).to_string()).piece()],

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::conversation::{self, Conversation};
-use super::play::{Answer, Attempts, Piece};
+use super::play::{Attempts, Piece, ScriptedAnswer};
 use super::script::{Fault, FaultKind, Item, Script, ScriptError, Step, Usage};
 use super::{
     directives, gemini,
@@ -42,7 +42,7 @@ fn read(messages: &[Value]) -> Conversation {
     conversation::read(&json!({"messages": messages}), "ses_1")
 }
 
-fn answer(script: &Script, messages: &[Value]) -> Answer {
+fn answer(script: &Script, messages: &[Value]) -> ScriptedAnswer {
     let conversation = read(messages);
     let step = play::step(script, &conversation).unwrap();
     play::answer(&step, &conversation, &json!({"model":"m","messages": messages}))

@@ -254,7 +254,7 @@ impl System {
     pub fn apply(&mut self, scenario: &Scenario, action: Action) {
         let rules = &scenario.rules;
         match action {
-            Action::Client(number) => self.perform(scenario, number, Answer::Arrives),
+            Action::Client(number) => self.perform(scenario, number, AnswerFate::Arrives),
             Action::Hint(session) => {
                 self.hints.remove(session);
                 self.queue.enqueue(rules, session, false);
@@ -318,7 +318,7 @@ impl System {
             }
             Fault::ClientAnswerLost(number) => {
                 self.faults.lost_hints -= 1;
-                self.perform(scenario, number, Answer::IsLost);
+                self.perform(scenario, number, AnswerFate::IsLost);
             }
             Fault::CommitAnswerLost(worker, slot) => self.doubt(scenario, worker, slot),
             Fault::TakeAnswerLost(worker, slot) => {
@@ -371,7 +371,7 @@ impl System {
         }
     }
 
-    fn perform(&mut self, scenario: &Scenario, number: usize, answer: Answer) {
+    fn perform(&mut self, scenario: &Scenario, number: usize, answer: AnswerFate) {
         let key = u8::try_from(number).unwrap_or(u8::MAX) + 1;
         let session = scenario.client_actions[number].session();
         let before = self.postgres.runs[session].event_seq;
@@ -382,14 +382,14 @@ impl System {
         let events = self.postgres.runs[session].event_seq - before;
         self.observer.events(session, before + 1, events);
         match answer {
-            Answer::Arrives => {
+            AnswerFate::Arrives => {
                 self.done[number] = true;
                 if accepted == AcceptResult::Wakes {
                     self.hints.insert(session);
                 }
             }
             // The gateway crashed before it sent the hint. The client repeats the action.
-            Answer::IsLost => {}
+            AnswerFate::IsLost => {}
         }
     }
 
@@ -433,7 +433,7 @@ impl System {
 }
 
 /// Whether the answer to an action reaches the client.
-enum Answer {
+enum AnswerFate {
     Arrives,
     IsLost,
 }

@@ -51,13 +51,13 @@ impl Person {
     }
 
     /// Runs a command in pipes. Returns its exit code, its lines, and the lines of its standard error.
-    async fn run(&self, words: &[&str]) -> Answer {
+    async fn run(&self, words: &[&str]) -> CommandOutput {
         let output = self.command(words).output().await.unwrap();
         let lines = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!(line))).collect()
         };
-        Answer {
+        CommandOutput {
             exit: output.status.code().unwrap(),
             lines: lines(output.stdout),
             errors: lines(output.stderr),
@@ -73,7 +73,7 @@ impl Person {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct CommandOutput {
     exit: i32,
     lines: Vec<Value>,
     errors: Vec<Value>,

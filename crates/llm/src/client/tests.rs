@@ -2,7 +2,7 @@
 //! Tests against the scripted model over loopback: a real server, real bytes, real faults.
 
 use super::Client;
-use crate::accumulate::{Accumulator, Answer, Block};
+use crate::accumulate::{AccumulatedAnswer, Accumulator, Block};
 use crate::error::{Error, ErrorKind};
 use crate::event::Finish;
 use crate::provider::{ApiKey, Protocol, Provider};
@@ -55,7 +55,11 @@ fn prompt(text: &str) -> Request {
     }
 }
 
-async fn ask(client: &Client, provider: &Provider, request: &Request) -> (Answer, Result<(), Error>) {
+async fn ask(
+    client: &Client,
+    provider: &Provider,
+    request: &Request,
+) -> (AccumulatedAnswer, Result<(), Error>) {
     let mut accumulator = Accumulator::default();
     let model = crate::catalogue::find_or_default("scripted");
     let headers = vec![("x-session-id".to_owned(), "ses_1".to_owned())];

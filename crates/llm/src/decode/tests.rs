@@ -5,7 +5,7 @@ mod recorded;
 mod wire;
 
 use super::Decoder;
-use crate::accumulate::{Accumulator, Answer, Block};
+use crate::accumulate::{AccumulatedAnswer, Accumulator, Block};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
 use crate::provider::Protocol;
@@ -24,7 +24,11 @@ pub(crate) fn events(protocol: Protocol, bytes: &[u8], piece: usize) -> (Vec<Eve
 }
 
 /// The answer in `bytes`, and how the stream ended.
-pub(crate) fn answer(protocol: Protocol, bytes: &[u8], piece: usize) -> (Answer, Result<(), Error>) {
+pub(crate) fn answer(
+    protocol: Protocol,
+    bytes: &[u8],
+    piece: usize,
+) -> (AccumulatedAnswer, Result<(), Error>) {
     let (events, outcome) = events(protocol, bytes, piece);
     let finished = events.iter().filter(|event| matches!(event, Event::Finished { .. })).count();
     assert_eq!(finished, usize::from(outcome.is_ok()), "finished or failed, never both: {events:?}");
@@ -33,7 +37,7 @@ pub(crate) fn answer(protocol: Protocol, bytes: &[u8], piece: usize) -> (Answer,
     (accumulator.finish(), outcome)
 }
 
-pub(crate) fn usable_calls(answer: &Answer) -> usize {
+pub(crate) fn usable_calls(answer: &AccumulatedAnswer) -> usize {
     answer.blocks.iter().filter(|block| matches!(block, Block::ToolCall { .. })).count()
 }
 

@@ -52,19 +52,19 @@ pub struct Names {
     /// Resolves the names of all hosts but those above and its exceptions.
     upstream: Option<Arc<UpstreamProxy>>,
     places: Arc<Shares<TenantId>>,
-    answers: Mutex<HashMap<HostName, Answer>>,
+    answers: Mutex<HashMap<HostName, DnsAnswer>>,
 }
 
 /// The answer for a host, which may still be looked up.
 #[derive(Debug)]
-struct Answer {
+struct DnsAnswer {
     asked_at: Instant,
     /// The first that asked for it.
     tenant: TenantId,
     lookup: Arc<Lookup>,
 }
 
-impl Answer {
+impl DnsAnswer {
     fn is_fresh(&self) -> bool {
         let kept = if self.lookup.is_failure() { FAILURE_KEPT } else { KEPT };
         self.asked_at.elapsed() < kept
@@ -157,7 +157,7 @@ impl Names {
             answers.remove(&host);
         }
         let lookup = Arc::<Lookup>::default();
-        let answer = Answer { asked_at: Instant::now(), tenant, lookup: Arc::clone(&lookup) };
+        let answer = DnsAnswer { asked_at: Instant::now(), tenant, lookup: Arc::clone(&lookup) };
         answers.insert(host.clone(), answer);
         lookup
     }
@@ -166,13 +166,13 @@ impl Names {
     #[cfg(test)]
     pub(super) fn remember(&self, tenant: TenantId, host: &HostName, addresses: Option<Vec<IpAddr>>) {
         let lookup = Arc::new(Lookup::done(addresses));
-        let answer = Answer { asked_at: Instant::now(), tenant, lookup };
+        let answer = DnsAnswer { asked_at: Instant::now(), tenant, lookup };
         lock(&self.answers).insert(host.clone(), answer);
     }
 }
 
 /// The host whose answer must go before `tenant` asks for a further one: the oldest of this tenant, or else of the one that asked for most.
-fn excess(answers: &HashMap<HostName, Answer>, tenant: TenantId) -> Option<HostName> {
+fn excess(answers: &HashMap<HostName, DnsAnswer>, tenant: TenantId) -> Option<HostName> {
     let mut counts = HashMap::<TenantId, usize>::new();
     answers.values().for_each(|answer| *counts.entry(answer.tenant).or_default() += 1);
     let own_max = three_quarters(HOSTS_MAX) as usize;

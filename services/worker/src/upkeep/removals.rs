@@ -24,7 +24,7 @@ const REMOVAL_WAIT: Duration = Duration::from_millis(domain::limits::WORKSPACE_H
 
 /// How the sandbox answered a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum RemovalAnswer {
     /// It removed the files, or it cannot yet.
     Given,
     Missing,
@@ -50,14 +50,14 @@ pub(super) async fn remove_due(deps: &Deps) -> Result<(), Error> {
 /// Tries a batch, and returns whether to try another one.
 async fn remove_all<T, F>(batch: Vec<T>, remove: impl Fn(T) -> F) -> bool
 where
-    F: Future<Output = Answer>,
+    F: Future<Output = RemovalAnswer>,
 {
     let answers = futures::stream::iter(batch.into_iter().map(remove)).buffer_unordered(PARALLEL_MAX);
-    let answers: Vec<Answer> = answers.collect().await;
-    !answers.is_empty() && !answers.contains(&Answer::Missing)
+    let answers: Vec<RemovalAnswer> = answers.collect().await;
+    !answers.is_empty() && !answers.contains(&RemovalAnswer::Missing)
 }
 
-async fn remove(deps: &Deps, removal: Removal) -> Answer {
+async fn remove(deps: &Deps, removal: Removal) -> RemovalAnswer {
     let Removal { tenant, session, epoch } = removal.clone();
     let identity = Identity { tenant, workspace: session.clone(), session, opening: Arc::default(), epoch };
     let request = v1::CloseWorkspaceRequest { fence: identity.fence() };
@@ -74,10 +74,10 @@ async fn remove(deps: &Deps, removal: Removal) -> Answer {
     if let Err(error) = with_store_timeout(deps.store.finish_removal(&removal)).await {
         finish_failed(&error);
     }
-    Answer::Given
+    RemovalAnswer::Given
 }
 
-async fn remove_tenant(deps: &Deps, tenant: TenantId) -> Answer {
+async fn remove_tenant(deps: &Deps, tenant: TenantId) -> RemovalAnswer {
     let request = v1::CloseTenantRequest { tenant_id: tenant.to_string() };
     let mut client = deps.sandbox.client();
     if let Err(status) = within(client.close_tenant(request)).await {
@@ -86,7 +86,7 @@ async fn remove_tenant(deps: &Deps, tenant: TenantId) -> Answer {
     if let Err(error) = with_store_timeout(deps.store.finish_tenant_removal(tenant)).await {
         finish_failed(&error);
     }
-    Answer::Given
+    RemovalAnswer::Given
 }
 
 /// Waits for a removal for a bounded time.
@@ -95,13 +95,13 @@ async fn within<T>(answer: impl Future<Output = Result<tonic::Response<T>, Statu
     answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the sandbox did not answer in time"))).map(drop)
 }
 
-fn report(status: &Status) -> Answer {
+fn report(status: &Status) -> RemovalAnswer {
     if is_away(status) {
         tracing::debug!("the sandbox does not answer; the files are removed later");
-        return Answer::Missing;
+        return RemovalAnswer::Missing;
     }
     tracing::warn!("cannot remove files yet: {}", status.message());
-    Answer::Given
+    RemovalAnswer::Given
 }
 
 fn finish_failed(error: &store::error::Error) {

@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 const ANSWER: Duration = Duration::from_secs(40);
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) headers: header::HeaderMap,
     /// `Null` without a body.
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Sends text as the body. An empty text means no body.
-    pub(super) async fn send(&self, method: Method, path: &str, text: &str) -> Answer {
+    pub(super) async fn send(&self, method: Method, path: &str, text: &str) -> HttpAnswer {
         let request = self.request(method.clone(), path).body(text.to_owned());
         let response = request.header(header::CONTENT_TYPE, "application/json").send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -79,7 +79,7 @@ impl Client {
             contract.check((method.as_str(), path), status, (kind, &body));
         }
         self.called.lock().unwrap().insert((method.to_string(), path.to_owned()));
-        Answer { status, headers, body }
+        HttpAnswer { status, headers, body }
     }
 
     /// Reads a resource that must exist.

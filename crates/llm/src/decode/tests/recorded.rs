@@ -2,7 +2,7 @@
 //! Recorded answers of real providers. The tests run only if a folder of recordings lies next to the repository.
 
 use super::{answer, usable_calls};
-use crate::accumulate::{Answer, Block};
+use crate::accumulate::{AccumulatedAnswer, Block};
 use crate::error::Error;
 use crate::event::Finish;
 use crate::protocols::classify;
@@ -122,7 +122,7 @@ fn is_whole_answer(expected: &Value) -> bool {
     expected["complete"] == true || expected["finish_reason"] == "max_output_tokens"
 }
 
-fn compare(recording: &Recording, answer: &Answer, outcome: Result<&(), &Error>) {
+fn compare(recording: &Recording, answer: &AccumulatedAnswer, outcome: Result<&(), &Error>) {
     let (name, expected) = (&recording.name, &recording.expected);
     if expected["unsupported_protocol"] == true {
         assert!(outcome.is_err() && usable_calls(answer) == 0, "{name}");
@@ -156,7 +156,7 @@ fn compare(recording: &Recording, answer: &Answer, outcome: Result<&(), &Error>)
     usage(recording, answer);
 }
 
-fn usage(recording: &Recording, answer: &Answer) {
+fn usage(recording: &Recording, answer: &AccumulatedAnswer) {
     let (name, expected) = (&recording.name, &recording.expected["usage"]);
     let Some(tokens) = answer.tokens else {
         assert!(expected.is_null() || expected["input_tokens"].is_null(), "{name}");
@@ -181,7 +181,7 @@ fn usage(recording: &Recording, answer: &Answer) {
     assert_eq!(got, want, "{name}");
 }
 
-fn texts(answer: &Answer) -> String {
+fn texts(answer: &AccumulatedAnswer) -> String {
     let text = |block: &Block| match block {
         Block::Text(text) => text.clone(),
         Block::Reasoning { .. } | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => String::new(),
@@ -189,7 +189,7 @@ fn texts(answer: &Answer) -> String {
     answer.blocks.iter().map(text).collect()
 }
 
-fn reasoning(protocol: Protocol, answer: &Answer) -> Value {
+fn reasoning(protocol: Protocol, answer: &AccumulatedAnswer) -> Value {
     let one = |block: &Block| match block {
         Block::Reasoning { redacted: Some(data), .. } => {
             Some(json!({"redacted": true, "data_len": data.len()}))
@@ -208,12 +208,12 @@ fn reasoning(protocol: Protocol, answer: &Answer) -> Value {
     answer.blocks.iter().filter_map(one).collect()
 }
 
-fn signatures(answer: &Answer) -> usize {
+fn signatures(answer: &AccumulatedAnswer) -> usize {
     let is_signed = |block: &&Block| matches!(block, Block::Reasoning { details: Some(_), .. });
     answer.blocks.iter().filter(is_signed).count()
 }
 
-fn calls(protocol: Protocol, answer: &Answer) -> Vec<Value> {
+fn calls(protocol: Protocol, answer: &AccumulatedAnswer) -> Vec<Value> {
     let one = |block: &Block| match block {
         Block::ToolCall { id, name, input } => {
             Some(json!({"id": id, "name": name, "arguments": input, "arguments_valid_json": true}))

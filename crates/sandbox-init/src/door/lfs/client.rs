@@ -85,7 +85,7 @@ impl Failure {
 }
 
 /// An answer whose body is to be read.
-struct Answer {
+struct LfsAnswer {
     status: u16,
     code: String,
     /// Seconds after which the server takes the next request.
@@ -114,7 +114,7 @@ impl Client<'_> {
     }
 
     /// Sends a request, again if the server wants a pause.
-    fn ask(&self, target: &str, body: &str) -> Result<Answer, Failure> {
+    fn ask(&self, target: &str, body: &str) -> Result<LfsAnswer, Failure> {
         let mut waits = 0;
         loop {
             let answer = self.send(target, body)?;
@@ -132,7 +132,7 @@ impl Client<'_> {
         }
     }
 
-    fn send(&self, target: &str, body: &str) -> Result<Answer, Failure> {
+    fn send(&self, target: &str, body: &str) -> Result<LfsAnswer, Failure> {
         let closed = |error: io::Error| {
             Failure::refusal(
                 ErrorCode::GitUnavailable,
@@ -145,11 +145,11 @@ impl Client<'_> {
         let length = body.len();
         write!(door, "{target} HTTP/1.0\r\nHost: door\r\nContent-Length: {length}\r\n\r\n{body}")
             .map_err(broken)?;
-        Answer::read(BufReader::new(door)).map_err(broken)
+        LfsAnswer::read(BufReader::new(door)).map_err(broken)
     }
 }
 
-impl Answer {
+impl LfsAnswer {
     fn read(mut body: BufReader<UnixStream>) -> io::Result<Self> {
         let lines = read_head(&mut body)?;
         let status = lines.first().and_then(|line| line.split(' ').nth(1)?.parse().ok());

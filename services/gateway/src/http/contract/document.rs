@@ -3,7 +3,7 @@
 
 use super::{
     notation::schema,
-    operation::{Answer, Operation, get},
+    operation::{Operation, ResponseShape, get},
     schemas,
 };
 use crate::{ground::scope::Scope, http::ground::caller::Caller};
@@ -133,11 +133,11 @@ fn responses(operation: &Operation) -> Value {
         |kind: &str, schema: Value| json!({"description": "Done", "content": {kind: {"schema": schema}}});
     let text = json!({"type": "string"});
     let (status, done) = match operation.answer {
-        Answer::Json(answer) => ("200", content("application/json", schema(answer))),
-        Answer::Events(event) => ("200", content("text/event-stream", schema(event))),
-        Answer::Text(kind) => ("200", content(kind, text)),
-        Answer::Nothing => ("204", json!({"description": "Done"})),
-        Answer::Socket => ("101", json!({"description": "A WebSocket"})),
+        ResponseShape::Json(answer) => ("200", content("application/json", schema(answer))),
+        ResponseShape::Events(event) => ("200", content("text/event-stream", schema(event))),
+        ResponseShape::Text(kind) => ("200", content(kind, text)),
+        ResponseShape::Nothing => ("204", json!({"description": "Done"})),
+        ResponseShape::Socket => ("101", json!({"description": "A WebSocket"})),
     };
     let refusal = schema("Refusal");
     let refused =

@@ -27,7 +27,7 @@ pub(in crate::http) struct Operation {
     pub(super) query: Option<&'static str>,
     /// Its body; `None`: no body.
     pub(super) body: Option<&'static str>,
-    pub(super) answer: Answer,
+    pub(super) answer: ResponseShape,
     /// Whether it can answer 409: the session is busy, or another object has the same name.
     pub(super) conflicts: bool,
     /// Whether it changes something. A page of another site may not call it.
@@ -38,7 +38,7 @@ pub(in crate::http) struct Operation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseShape {
     /// JSON of this schema.
     Json(&'static str),
     /// No body.
@@ -66,7 +66,7 @@ impl Operation {
             summary,
             query: None,
             body: None,
-            answer: Answer::Json("any"),
+            answer: ResponseShape::Json("any"),
             conflicts: false,
             handler,
         }
@@ -82,10 +82,10 @@ impl Operation {
 
     /// Sets the JSON of the answer.
     pub(super) fn gives(self, schema: &'static str) -> Self {
-        self.answers(Answer::Json(schema))
+        self.answers(ResponseShape::Json(schema))
     }
 
-    pub(super) fn answers(self, answer: Answer) -> Self {
+    pub(super) fn answers(self, answer: ResponseShape) -> Self {
         Self { answer, ..self }
     }
 

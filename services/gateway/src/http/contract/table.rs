@@ -1,7 +1,7 @@
 //! Every served operation. The router and the document are generated from this list.
 
 use super::{
-    operation::{Answer, Operation, delete, get, patch, post, put},
+    operation::{Operation, ResponseShape, delete, get, patch, post, put},
     table_v2,
 };
 use crate::ground::scope::Scope;
@@ -34,16 +34,16 @@ pub(in crate::http) fn operations() -> Vec<Operation> {
 fn of_server() -> Vec<Operation> {
     vec![
         get("/", welcome::page, "A page for people: what this server is, and how to attach. Needs no key")
-            .answers(Answer::Text(welcome::PAGE))
+            .answers(ResponseShape::Text(welcome::PAGE))
             .without_scope(),
         get("/global/health", catalogue::health, "Whether the service is up, and its version")
             .gives("{healthy:boolean version}"),
         get("/event", live::of_directory, "Events of the directory, until the client leaves")
             .query("{shapes?:'current'|'older'}")
-            .answers(Answer::Events("Event")),
+            .answers(ResponseShape::Events("Event")),
         get("/global/event", live::of_tenant, "Events of all directories, or of the named one")
             .query("{shapes?:'current'|'older'}")
-            .answers(Answer::Events("{directory? project? payload:Event}")),
+            .answers(ResponseShape::Events("{directory? project? payload:Event}")),
         get("/app", catalogue::health, "Whether the service is up, for editor extensions")
             .gives("{healthy:boolean version}"),
         post(
@@ -140,7 +140,7 @@ fn of_catalogue() -> Vec<Operation> {
             projects::refresh_directories,
             "Reads the directories of a project again",
         )
-        .answers(Answer::Nothing)
+        .answers(ResponseShape::Nothing)
         .needs(Scope::Read),
         get("/experimental/capabilities", catalogue::capabilities, "Server capabilities")
             .gives("{backgroundSubagents:boolean}"),
@@ -273,7 +273,7 @@ fn of_messages() -> Vec<Operation> {
             "Sends a prompt, and answers when it is stored",
         )
         .takes("Prompt")
-        .answers(Answer::Nothing)
+        .answers(ResponseShape::Nothing)
         .conflicts(),
         post("/session/{id}/command", messages::command, "Runs a command, and answers when the turn ends")
             .takes("{command arguments agent? model? messageID? variant? parts?:PromptPart[]}")
@@ -345,7 +345,7 @@ fn of_files() -> Vec<Operation> {
         )
         .query("{mode:'git'|'branch'}")
         .gives("FileDiff[]"),
-        get("/vcs/diff/raw", vcs::raw, "All changes as one patch").answers(Answer::Text(vcs::PATCH)),
+        get("/vcs/diff/raw", vcs::raw, "All changes as one patch").answers(ResponseShape::Text(vcs::PATCH)),
         post(
             "/vcs/apply",
             vcs::apply,
@@ -374,7 +374,7 @@ fn of_terminals() -> Vec<Operation> {
         // With a ticket, whose owner had the scope, or with a key.
         get("/pty/{id}/connect", pty::connect, "Connects to a terminal")
             .query("{cursor?:integer ticket?}")
-            .answers(Answer::Socket)
+            .answers(ResponseShape::Socket)
             .without_scope(),
     ]
 }

@@ -1,6 +1,6 @@
 //! The operations of OpenCode's newer API, below `/api`.
 
-use super::operation::{Answer, Operation, delete, get, post, put};
+use super::operation::{Operation, ResponseShape, delete, get, post, put};
 use crate::ground::scope::Scope;
 use crate::http::{
     v1::{catalogue, stream::live, terminals::pty},
@@ -35,7 +35,7 @@ fn of_catalogue() -> Vec<Operation> {
         .gives(LIST),
         get("/api/reference", location::empty_list, "Always empty").gives(LIST),
         get("/api/event", live::of_tenant_natively, "Events of all directories, until the client leaves")
-            .answers(Answer::Events("{id type data:any{} location?:{directory}}")),
+            .answers(ResponseShape::Events("{id type data:any{} location?:{directory}}")),
         get("/api/skill", location::skills, "The skills in the repository of the newest session").gives(LIST),
     ]
 }
@@ -55,19 +55,19 @@ fn of_sessions() -> Vec<Operation> {
         get("/api/session/{id}", sessions::get, "Gets a session").gives(one),
         post("/api/session/{id}/agent", sessions::agent, "Sets the agent of later prompts")
             .takes("{agent}")
-            .answers(Answer::Nothing),
+            .answers(ResponseShape::Nothing),
         post("/api/session/{id}/model", sessions::model, "Sets the model of later prompts")
             .takes("{model:{id providerID}}")
-            .answers(Answer::Nothing),
+            .answers(ResponseShape::Nothing),
         post("/api/session/{id}/revert/stage", sessions::stage, "Reverts files and messages to a message")
             .takes("{messageID files?:boolean}")
             .gives("{data:{messageID partID? snapshot? diff?}}")
             .conflicts(),
         post("/api/session/{id}/revert/clear", sessions::clear, "Undoes a revert")
-            .answers(Answer::Nothing)
+            .answers(ResponseShape::Nothing)
             .conflicts(),
         post("/api/session/{id}/revert/commit", sessions::commit, "Removes the reverted messages")
-            .answers(Answer::Nothing)
+            .answers(ResponseShape::Nothing)
             .conflicts(),
     ]
 }
@@ -83,12 +83,12 @@ fn of_turns() -> Vec<Operation> {
         .gives("{data:{admittedSeq:integer id sessionID prompt:any delivery:'steer' timeCreated:integer}}")
         .conflicts(),
         post("/api/session/{id}/interrupt", sessions::interrupt, "Aborts the turn and its subtasks")
-            .answers(Answer::Nothing),
+            .answers(ResponseShape::Nothing),
         post("/api/session/{id}/wait", sessions::wait, "Answers when the session is idle")
-            .answers(Answer::Nothing)
+            .answers(ResponseShape::Nothing)
             .needs(Scope::Read),
         post("/api/session/{id}/compact", sessions::compact, "Compacts the session")
-            .answers(Answer::Nothing)
+            .answers(ResponseShape::Nothing)
             .conflicts(),
         get("/api/session/{id}/message", messages::list, "Its messages, newest first by default")
             .query("{limit?:integer order?:'asc'|'desc' cursor?}")
@@ -101,7 +101,7 @@ fn of_turns() -> Vec<Operation> {
             .gives("{data:V2Event[] hasMore:boolean}"),
         get("/api/session/{id}/event", events::follow, "Its log after a position, and the events after that")
             .query("{after?:integer}")
-            .answers(Answer::Events("V2Event")),
+            .answers(ResponseShape::Events("V2Event")),
     ]
 }
 
@@ -113,7 +113,7 @@ fn of_files() -> Vec<Operation> {
         get("/api/fs/list", files::list, "Lists a directory in the files of the newest session")
             .query("{path?}")
             .gives(ENTRIES),
-        get("/api/fs/read/{*path}", files::content, "Reads a file").answers(Answer::Text(files::FILE)),
+        get("/api/fs/read/{*path}", files::content, "Reads a file").answers(ResponseShape::Text(files::FILE)),
     ]
 }
 
@@ -129,12 +129,12 @@ fn of_terminals() -> Vec<Operation> {
             .takes("{title? size?:{rows:integer cols:integer}}")
             .gives(TERMINAL),
         delete("/api/pty/{id}", terminals::delete, "Ends a terminal and its program")
-            .answers(Answer::Nothing),
+            .answers(ResponseShape::Nothing),
         post("/api/pty/{id}/connect-token", terminals::connect_token, "Issues a ticket for one connection")
             .gives("{location:Location data:{ticket expires_in:integer}}"),
         get("/api/pty/{id}/connect", pty::connect, "Connects to a terminal")
             .query("{cursor?:integer ticket?}")
-            .answers(Answer::Socket)
+            .answers(ResponseShape::Socket)
             .without_scope(),
     ]
 }
@@ -146,7 +146,7 @@ fn of_requests() -> Vec<Operation> {
         get("/api/permission/saved", requests::saved, "The \"always\" answers for whole projects")
             .gives("{data:{id projectID action resource}[]}"),
         delete("/api/permission/saved/{id}", requests::forget, "Withdraws such an answer")
-            .answers(Answer::Nothing)
+            .answers(ResponseShape::Nothing)
             .needs(Scope::Manage),
         get("/api/session/{id}/permission", requests::permissions_of, "The open requests of a session")
             .gives("{data:V2Permission[]}"),
@@ -158,19 +158,19 @@ fn of_requests() -> Vec<Operation> {
             "Allows or refuses the tool call",
         )
         .takes("{reply:'once'|'always'|'reject' message?}")
-        .answers(Answer::Nothing),
+        .answers(ResponseShape::Nothing),
         get("/api/question/request", requests::questions, "The questions that wait for an answer")
             .gives(LIST),
         get("/api/session/{id}/question", requests::questions_of, "The open requests of a session")
             .gives("{data:Question[]}"),
         post("/api/session/{id}/question/{request}/reply", requests::reply_question, "Answers the question")
             .takes("{answers:string[][]}")
-            .answers(Answer::Nothing),
+            .answers(ResponseShape::Nothing),
         post(
             "/api/session/{id}/question/{request}/reject",
             requests::reject_question,
             "Rejects the question",
         )
-        .answers(Answer::Nothing),
+        .answers(ResponseShape::Nothing),
     ]
 }

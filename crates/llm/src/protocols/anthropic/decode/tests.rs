@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::accumulate::{Answer, Block};
+use crate::accumulate::{AccumulatedAnswer, Block};
 use crate::decode::tests::{answer, events};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Finish};
@@ -24,7 +24,7 @@ fn stream(data: &[&str]) -> Vec<u8> {
     data.iter().map(event).collect::<String>().into_bytes()
 }
 
-fn whole(blocks: &[&str], reason: &str) -> (Answer, Result<(), Error>) {
+fn whole(blocks: &[&str], reason: &str) -> (AccumulatedAnswer, Result<(), Error>) {
     let end = end(reason);
     let data: Vec<&str> = [START].iter().chain(blocks).chain(&[end.as_str(), STOP]).copied().collect();
     answer(Protocol::Anthropic, &stream(&data), 11)

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::accumulate::{Answer, Block, Invalid};
+use crate::accumulate::{AccumulatedAnswer, Block, Invalid};
 use crate::decode::tests::{answer, events};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Finish};
@@ -12,7 +12,7 @@ fn stream(data: &[Value]) -> Vec<u8> {
     data.iter().map(|value| format!("data: {value}\r\n\r\n")).collect::<String>().into_bytes()
 }
 
-fn decode(data: &[Value]) -> (Answer, Result<(), Error>) {
+fn decode(data: &[Value]) -> (AccumulatedAnswer, Result<(), Error>) {
     answer(Protocol::Gemini, &stream(data), 9)
 }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::accumulate::{Answer, Block, Invalid};
+use crate::accumulate::{AccumulatedAnswer, Block, Invalid};
 use crate::decode::tests::{answer, events};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Finish};
@@ -20,7 +20,7 @@ fn stream(data: &[String]) -> Vec<u8> {
     data.iter().map(|data| format!("data: {data}\n\n")).collect::<String>().into_bytes()
 }
 
-fn decode(data: &[String]) -> (Answer, Result<(), Error>) {
+fn decode(data: &[String]) -> (AccumulatedAnswer, Result<(), Error>) {
     answer(Protocol::OpenAiChat, &stream(data), 9)
 }
 
