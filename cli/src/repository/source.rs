@@ -9,7 +9,7 @@ use crate::{
     client::{Client, call},
     terminal::{
         output::Output,
-        progress::{Amount, Progress},
+        progress::{Amount, ProgressLine},
     },
 };
 use anyhow::{Context as _, Result, bail};
@@ -258,7 +258,7 @@ fn location(repo: &str) -> Result<Location> {
 }
 
 /// Sends a bundle and returns its id. The upload is skipped if the server already has the bundle. `sending` shows the bytes of one attempt.
-async fn upload(client: &Client, bundle: &Bundle, sending: impl Fn() -> Progress) -> Result<String> {
+async fn upload(client: &Client, bundle: &Bundle, sending: impl Fn() -> ProgressLine) -> Result<String> {
     let (file, header) =
         (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
     let answer = call("send the repository", || async {

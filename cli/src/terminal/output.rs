@@ -4,7 +4,7 @@
 use crate::terminal::{
     pager::Pager,
     paint::Paint,
-    progress::{Amount, Progress},
+    progress::{Amount, ProgressLine},
 };
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -120,13 +120,13 @@ impl Output {
     }
 
     /// Shows on a terminal that the command waits for `what`, until the value is dropped.
-    pub(crate) fn progress(&self, what: &str, amount: Amount) -> Progress {
-        if self.shows_progress() { Progress::start(what, amount) } else { Progress::hidden() }
+    pub(crate) fn progress(&self, what: &str, amount: Amount) -> ProgressLine {
+        if self.shows_progress() { ProgressLine::start(what, amount) } else { ProgressLine::hidden() }
     }
 
     /// Whether people see on a terminal what the command waits for.
     pub(crate) fn shows_progress(&self) -> bool {
-        matches!(self.sink, Sink::Standard) && !self.is_json() && Progress::fits_terminal()
+        matches!(self.sink, Sink::Standard) && !self.is_json() && ProgressLine::fits_terminal()
     }
 }
 

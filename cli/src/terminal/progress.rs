@@ -29,9 +29,9 @@ pub(crate) enum Amount {
 
 /// The line. Dropping the value removes it.
 #[derive(Debug)]
-pub(crate) struct Progress(Option<ProgressBar>);
+pub(crate) struct ProgressLine(Option<ProgressBar>);
 
-impl Progress {
+impl ProgressLine {
     /// Whether standard error is a terminal that can replace a line.
     pub(crate) fn fits_terminal() -> bool {
         std::io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -68,7 +68,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = self.0.take() {
             bar.finish_and_clear();

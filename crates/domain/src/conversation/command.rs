@@ -48,12 +48,12 @@ pub struct CommandRequest {
     pub name: String,
     /// The arguments of the caller.
     pub arguments: String,
-    pub progress: Progress,
+    pub progress: CommandState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Progress {
+pub enum CommandState {
     /// The worker has not expanded it yet.
     Asked,
     /// The prompt contains the expanded template.
@@ -134,12 +134,12 @@ mod tests {
         let request = CommandRequest {
             name: "review".to_owned(),
             arguments: "main".to_owned(),
-            progress: Progress::Asked,
+            progress: CommandState::Asked,
         };
         let text = request.text();
         assert_eq!((text.text.as_str(), text.synthetic), ("/review main", None));
         assert_eq!(CommandRequest::of(&text), Some(request.clone()));
-        let expanded = CommandRequest { progress: Progress::Expanded, ..request };
+        let expanded = CommandRequest { progress: CommandState::Expanded, ..request };
         assert_eq!(CommandRequest::of(&expanded.mark(text)), Some(expanded));
         assert_eq!(CommandRequest::of(&Text::default()), None);
         assert_eq!(CommandRequest::of(&Text::default().marked(COMMAND, "review")), None);

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// How far a pass over all secrets came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ResealProgress {
     /// Secrets whose keys this pass sealed with the newest key.
     pub resealed: u32,
     /// Secrets that do not open, or that a key service does not decrypt, and so keep their older key.
@@ -38,7 +38,7 @@ pub struct Progress {
 pub async fn run(vault: Arc<Vault>, service: Service) {
     while !service.shutdown.is_cancelled() {
         match service.shutdown.run_until_cancelled(claimed_pass(&vault)).await {
-            Some(Ok(Some(Progress { is_done: true, .. }))) | None => return,
+            Some(Ok(Some(ResealProgress { is_done: true, .. }))) | None => return,
             Some(Ok(_)) => {}
             Some(Err(error)) => {
                 let error = &error as &dyn std::error::Error;
@@ -55,7 +55,7 @@ pub async fn run(vault: Arc<Vault>, service: Service) {
 /// Those of [`pass`].
 ///
 /// Dropped midway: as [`pass`], and another broker may begin.
-pub async fn claimed_pass(vault: &Vault) -> Result<Option<Progress>, VaultError> {
+pub async fn claimed_pass(vault: &Vault) -> Result<Option<ResealProgress>, VaultError> {
     let Some(_claim) = vault.store.claim_reseal().await? else {
         tracing::info!("another broker seals secrets again; looking again in a minute");
         return Ok(None);
@@ -69,8 +69,8 @@ pub async fn claimed_pass(vault: &Vault) -> Result<Option<Progress>, VaultError>
 /// `OtherKey`; `Store`; `Envelope` if a key service is away or does not let the broker use a key: the rest is left for the next pass.
 ///
 /// Dropped midway: each secret opens with its earlier or its newest key.
-pub async fn pass(vault: &Vault) -> Result<Progress, VaultError> {
-    let mut progress = Progress { is_done: true, ..Progress::default() };
+pub async fn pass(vault: &Vault) -> Result<ResealProgress, VaultError> {
+    let mut progress = ResealProgress { is_done: true, ..ResealProgress::default() };
     let gauge = metrics::gauge!("flotilla_broker_secrets_left");
     let Some(noted) = vault.store.find_keys().await?.filter(|noted| !noted.older_key_ids.is_empty()) else {
         gauge.set(0.0);
@@ -87,12 +87,12 @@ pub async fn pass(vault: &Vault) -> Result<Progress, VaultError> {
         for tenant in tenants {
             reseal_tenant(vault, tenant, newest, &mut progress).await?;
         }
-        let Progress { resealed, left, .. } = progress;
+        let ResealProgress { resealed, left, .. } = progress;
         tracing::info!(resealed, left, "{resealed} secrets are sealed again, {left} do not open");
     }
     gauge.set(f64::from(progress.left));
     progress.is_done = progress.left == 0 && vault.store.forget_older_keys(&noted).await?;
-    let Progress { resealed, left, is_done } = progress;
+    let ResealProgress { resealed, left, is_done } = progress;
     if is_done {
         tracing::info!(
             target: AUDIT,
@@ -109,7 +109,7 @@ async fn reseal_tenant(
     vault: &Vault,
     tenant: TenantId,
     newest: &DeploymentKey,
-    progress: &mut Progress,
+    progress: &mut ResealProgress,
 ) -> Result<(), VaultError> {
     let id = tenant.to_string();
     let mut page = Page { limit: SECRETS_PAGE_MAX, cursor: None };

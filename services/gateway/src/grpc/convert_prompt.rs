@@ -83,7 +83,7 @@ fn part(part: v1::PromptPart) -> Result<PromptPart, Status> {
             domain::conversation::command::CommandRequest {
                 name: without_nul(&command.name).into_owned(),
                 arguments: without_nul(&command.arguments).into_owned(),
-                progress: command::Progress::Asked,
+                progress: command::CommandState::Asked,
             }
             .text(),
         ),

@@ -1,6 +1,6 @@
 //! Follows an exec: sends its output from any offset, and its outcome.
 
-use super::record::{Exec, ExecOutcome, OUTPUT, Progress, read_end, write_end};
+use super::record::{Exec, ExecOutcome, ExecProgress, OUTPUT, read_end, write_end};
 use crate::{code::Code, error::Error};
 use bytes::Bytes;
 use rpc::v1::{AttachExecResponse, ExecOutput, attach_exec_response::Item};
@@ -56,7 +56,7 @@ async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), AttachError
     let mut progress = exec.progress.subscribe();
     let mut reader = Reader { directory: &exec.directory, file: None, offset };
     loop {
-        let Progress { output_bytes, end, is_cancelled, .. } = progress.borrow_and_update().clone();
+        let ExecProgress { output_bytes, end, is_cancelled, .. } = progress.borrow_and_update().clone();
         if is_cancelled {
             return Err(AttachError::Cancelled);
         }
@@ -68,7 +68,7 @@ async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), AttachError
     }
 }
 
-async fn wait(progress: &mut watch::Receiver<Progress>, to: &Sender) -> Result<(), AttachError> {
+async fn wait(progress: &mut watch::Receiver<ExecProgress>, to: &Sender) -> Result<(), AttachError> {
     tokio::select! {
         () = to.closed() => Err(AttachError::ReaderLeft),
         // The exec outlives its sender: `exec` holds it.

@@ -1,6 +1,6 @@
 //! The end of an exec that a caller asks for.
 
-use super::record::{BACKSTOP, Exec, Progress};
+use super::record::{BACKSTOP, Exec, ExecProgress};
 use crate::sandbox::Sandbox;
 use domain::limits;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub async fn killed(exec: &Exec) {
 pub async fn wait_for_end(exec: &Exec) -> bool {
     let mut progress = exec.progress.subscribe();
     let grace = Duration::from_millis(limits::EXEC_KILL_GRACE_MS) + BACKSTOP;
-    let is_over = |progress: &Progress| progress.end.is_some() || progress.is_cancelled;
+    let is_over = |progress: &ExecProgress| progress.end.is_some() || progress.is_cancelled;
     // A tree that does not die is ended with its sandbox by the recorder; the caller need not wait for that.
     drop(tokio::time::timeout(grace, progress.wait_for(is_over)).await);
     !exec.progress.borrow().is_cancelled

@@ -95,7 +95,7 @@ impl ExecOutcome {
 
 /// How far an exec is.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
+pub struct ExecProgress {
     /// Output on disk.
     pub output_bytes: u64,
     /// Its number in the sandbox, once it runs.
@@ -113,7 +113,7 @@ pub struct Progress {
 pub struct Exec {
     /// The directory of its files.
     pub directory: PathBuf,
-    pub progress: watch::Sender<Progress>,
+    pub progress: watch::Sender<ExecProgress>,
 }
 
 /// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it. Blocks.

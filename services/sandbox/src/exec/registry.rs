@@ -2,7 +2,7 @@
 
 use super::{
     attach::Source,
-    record::{Exec, ExecOutcome, OUT_INSIDE, OUTPUT, Progress, SPEC, STATE, Spec, write_end, write_spec},
+    record::{Exec, ExecOutcome, ExecProgress, OUT_INSIDE, OUTPUT, SPEC, STATE, Spec, write_end, write_spec},
     recorder::Recorder,
 };
 use crate::{
@@ -77,7 +77,7 @@ impl Registry {
             let text = format!("the session already runs {} commands", limits::EXECS_RUNNING_MAX);
             return Err(Error::refused(Code::ExecsTooMany, text));
         }
-        let exec = Arc::new(Exec { directory, progress: watch::Sender::new(Progress::default()) });
+        let exec = Arc::new(Exec { directory, progress: watch::Sender::new(ExecProgress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
         Ok(Some(exec))
     }

@@ -15,7 +15,7 @@ use crate::{
         environment_layer::EnvironmentLayerSpec,
         layer::EnvironmentLayerName,
         manifest::Manifest,
-        script::{BuildStage, Progress},
+        script::{BuildProgress, BuildStage},
     },
     isolation::{
         launch::Mount,
@@ -148,7 +148,7 @@ fn variables(image: &[String], network: &[(&str, &str)]) -> Vec<String> {
 async fn follow(flight: &Flight, to: &Sender) {
     let (mut progress, mut offset) = (flight.follow(), 0);
     loop {
-        let is_news = |progress: &Progress| progress.log.end() > offset || progress.end.is_some();
+        let is_news = |progress: &BuildProgress| progress.log.end() > offset || progress.end.is_some();
         let piece = tokio::select! {
             () = to.closed() => return,
             news = progress.wait_for(is_news) => match news {

@@ -6,7 +6,7 @@ use super::{
     cleaning::{SETUP_ENTRIES_MAX, clean},
     environment_layer::EnvironmentLayerSpec,
     layer::{EnvironmentLayerName, LayerName},
-    script::{BuildStage, Progress, ScriptLimits, ScriptRun, ScriptSource, command},
+    script::{BuildProgress, BuildStage, ScriptLimits, ScriptRun, ScriptSource, command},
     store::Store,
 };
 use crate::{
@@ -63,7 +63,7 @@ pub(super) struct Build<'a> {
     pub(super) means: &'a BuildMeans,
     pub(super) name: &'a EnvironmentLayerName,
     pub(super) order: &'a BuildOrder,
-    pub(super) progress: &'a watch::Sender<Progress>,
+    pub(super) progress: &'a watch::Sender<BuildProgress>,
     /// Cancelled when the build must end.
     pub(super) stop: &'a CancellationToken,
 }

@@ -7,7 +7,7 @@ use super::{
     layer::{EnvironmentLayerName, LayerName},
     ledger::StoredLayer,
     records::{BUILDS_KEPT_MAX, BuildRecord, Records, milliseconds},
-    script::{BuildEnd, BuildStage, Progress},
+    script::{BuildEnd, BuildProgress, BuildStage},
 };
 use crate::{
     code::Code,
@@ -51,7 +51,7 @@ pub struct Flight {
     project: String,
     stage: BuildStage,
     started_at: SystemTime,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<BuildProgress>,
     stop: CancellationToken,
 }
 
@@ -102,12 +102,12 @@ impl Drop for Landing<'_> {
 
 impl Flight {
     /// How far the build is, from now on.
-    pub fn follow(&self) -> watch::Receiver<Progress> {
+    pub fn follow(&self) -> watch::Receiver<BuildProgress> {
         self.progress.subscribe()
     }
 
     /// Takes what the script prints.
-    pub fn progress(&self) -> &watch::Sender<Progress> {
+    pub fn progress(&self) -> &watch::Sender<BuildProgress> {
         &self.progress
     }
 

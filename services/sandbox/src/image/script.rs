@@ -89,7 +89,7 @@ impl BuildStage {
 
 /// How far a build is.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct BuildProgress {
     pub log: Tail,
     pub end: Option<BuildEnd>,
 }
@@ -136,7 +136,7 @@ pub struct ScriptRun<'a> {
     pub tree: PathBuf,
     pub measure: fn(&Path, &[i32], u64) -> io::Result<Measure>,
     pub store: &'a Store,
-    pub progress: &'a watch::Sender<Progress>,
+    pub progress: &'a watch::Sender<BuildProgress>,
     /// Cancelled when it must end.
     pub stop: &'a CancellationToken,
     /// Cancelled when the service stops.

@@ -4,7 +4,7 @@
 
 use domain::{
     conversation::{
-        command::{self, CommandRequest as Invocation, Progress},
+        command::{self, CommandRequest as Invocation, CommandState},
         message::{Assistant, Message, User},
         part::{
             Body, NO_REPLY, Part, Text, ToolState,
@@ -198,7 +198,7 @@ pub(crate) fn shell_timeout_ms(parts: &[(u64, Part)]) -> Option<u32> {
 pub(crate) fn command_prompts(entries: &[MessageWithParts]) -> impl Iterator<Item = CommandPrompt> {
     let users = unanswered(entries).iter().filter_map(|entry| Some((as_user(entry)?, &entry.parts)));
     users.flat_map(|(user, parts)| {
-        invocations(parts, Progress::Asked).map(|(part, _, invocation)| CommandPrompt {
+        invocations(parts, CommandState::Asked).map(|(part, _, invocation)| CommandPrompt {
             part: part.clone(),
             invocation,
             user: user.clone(),
@@ -212,12 +212,12 @@ pub(crate) fn expanded_commands(
 ) -> impl Iterator<Item = (&Part, &Text, Invocation)> {
     let users = entries.iter().filter(|entry| as_user(entry).is_some());
     let users = users.filter(|entry| origin(&entry.parts) == Origin::Prompt);
-    users.flat_map(|entry| invocations(&entry.parts, Progress::Expanded))
+    users.flat_map(|entry| invocations(&entry.parts, CommandState::Expanded))
 }
 
 fn invocations(
     parts: &[(u64, Part)],
-    progress: Progress,
+    progress: CommandState,
 ) -> impl Iterator<Item = (&Part, &Text, Invocation)> {
     let all = parts.iter().filter_map(|(_, part)| {
         let text = part.body.as_text()?;

@@ -32,7 +32,7 @@ struct Amount {
 
 /// How far an opening is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Progress {
+struct StageProgress {
     stage: Stage,
     /// `None`: not known.
     amount: Option<Amount>,
@@ -40,18 +40,18 @@ struct Progress {
 
 /// The progress of the opening of a workspace. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct OpeningProgress(Arc<Mutex<Progress>>);
+pub(super) struct OpeningProgress(Arc<Mutex<StageProgress>>);
 
 impl Default for OpeningProgress {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Progress { stage: Stage::Files, amount: None })))
+        Self(Arc::new(Mutex::new(StageProgress { stage: Stage::Files, amount: None })))
     }
 }
 
 impl OpeningProgress {
     /// Enters a stage.
     pub(super) fn enter(&self, stage: Stage) {
-        self.change(|progress| *progress = Progress { stage, amount: None });
+        self.change(|progress| *progress = StageProgress { stage, amount: None });
     }
 
     /// Says how many layers must come.
@@ -69,7 +69,7 @@ impl OpeningProgress {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Progress)) {
+    fn change(&self, change: impl FnOnce(&mut StageProgress)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -89,7 +89,7 @@ impl OpeningProgress {
             opened = &mut work => {
                 let elapsed = begun_at.elapsed();
                 if elapsed >= NOTICE_DELAY && !opened.as_ref().is_err_and(is_stale) {
-                    let ready = Progress { stage: Stage::Ready, amount: None };
+                    let ready = StageProgress { stage: Stage::Ready, amount: None };
                     send_notice(deps, identity, ready, elapsed);
                 }
                 opened
@@ -109,7 +109,7 @@ impl OpeningProgress {
     }
 
     /// The progress at this moment; `None`: another loop has taken over the session.
-    async fn find(&self, deps: &Deps, identity: &Identity) -> Option<Progress> {
+    async fn find(&self, deps: &Deps, identity: &Identity) -> Option<StageProgress> {
         let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut client, request) =
             (deps.sandbox.client(), v1::GetOpeningRequest { fence: identity.fence() });
@@ -121,7 +121,10 @@ impl OpeningProgress {
 }
 
 /// What is known with the answer of the machine, which knows more; `None`: another loop has taken over the session.
-fn with_answer(known: Progress, answer: Result<v1::GetOpeningResponse, Status>) -> Option<Progress> {
+fn with_answer(
+    known: StageProgress,
+    answer: Result<v1::GetOpeningResponse, Status>,
+) -> Option<StageProgress> {
     match answer {
         Ok(response) => Some(of_machine(response).unwrap_or(known)),
         Err(status) if is_stale(&status) => None,
@@ -131,7 +134,7 @@ fn with_answer(known: Progress, answer: Result<v1::GetOpeningResponse, Status>) 
 }
 
 /// What the machine brings; `None`: nothing.
-fn of_machine(response: v1::GetOpeningResponse) -> Option<Progress> {
+fn of_machine(response: v1::GetOpeningResponse) -> Option<StageProgress> {
     let stage = match response.step() {
         v1::OpeningStep::Clone => Stage::Clone,
         v1::OpeningStep::Lfs => Stage::Lfs,
@@ -139,10 +142,10 @@ fn of_machine(response: v1::GetOpeningResponse) -> Option<Progress> {
         v1::OpeningStep::Unspecified => return None,
     };
     let total = Some(response.total_bytes).filter(|bytes| *bytes > 0);
-    Some(Progress { stage, amount: Some(Amount { done: response.done_bytes, total, unit: "bytes" }) })
+    Some(StageProgress { stage, amount: Some(Amount { done: response.done_bytes, total, unit: "bytes" }) })
 }
 
-fn send_notice(deps: &Deps, identity: &Identity, progress: Progress, elapsed: Duration) {
+fn send_notice(deps: &Deps, identity: &Identity, progress: StageProgress, elapsed: Duration) {
     let mut properties = json!({
         "sessionID": identity.session,
         "stage": progress.stage.as_str(),
@@ -173,14 +176,15 @@ mod tests {
 
     #[test]
     fn the_machine_knows_more_and_a_stale_loop_knows_nothing() {
-        let known = Progress { stage: Stage::Install, amount: None };
+        let known = StageProgress { stage: Stage::Install, amount: None };
         let response = |step: v1::OpeningStep, total_bytes| v1::GetOpeningResponse {
             step: step.into(),
             done_bytes: 3,
             total_bytes,
         };
-        let bytes =
-            |stage, total| Some(Progress { stage, amount: Some(Amount { done: 3, total, unit: "bytes" }) });
+        let bytes = |stage, total| {
+            Some(StageProgress { stage, amount: Some(Amount { done: 3, total, unit: "bytes" }) })
+        };
         let refusal = |code| rpc::status::error(code, "refused");
         for (answer, want) in [
             (Ok(response(v1::OpeningStep::Clone, 0)), bytes(Stage::Clone, None)),

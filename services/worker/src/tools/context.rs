@@ -31,7 +31,7 @@ pub(crate) struct Call {
 
 /// The progress of a running tool, for clients.
 #[derive(Debug, Clone)]
-pub(crate) struct Progress {
+pub(crate) struct ToolProgress {
     pub(crate) title: String,
     pub(crate) metadata: Map<String, Value>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Report {
 /// The kinds of events of a running call.
 #[derive(Debug)]
 pub(crate) enum CallEvent {
-    Progress(Progress),
+    Progress(ToolProgress),
     Ended {
         result: Result<Output, ToolError>,
         /// The files that the call wrote, whatever its result.
@@ -105,7 +105,7 @@ impl CallContext {
 
     /// Reports the tool's progress to clients.
     pub(crate) async fn show_progress(&self, title: String, metadata: Map<String, Value>) {
-        self.report(CallEvent::Progress(Progress { title, metadata })).await;
+        self.report(CallEvent::Progress(ToolProgress { title, metadata })).await;
     }
 
     /// Sends an event to the loop.

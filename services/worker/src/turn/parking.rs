@@ -4,7 +4,7 @@ use super::{session::Session, waits::children};
 use crate::{conversation::entries, process::clock::now};
 use domain::{
     conversation::{
-        command::{CommandRequest as Invocation, Progress as CommandProgress},
+        command::{CommandRequest as Invocation, CommandState},
         part::{Body, Part},
     },
     event::{Event, Status},
@@ -99,7 +99,7 @@ fn executed_commands(session: &Session) -> Vec<Event> {
     let commands = entries::expanded_commands(session.conversation().entries());
     commands
         .flat_map(|(part, text, invocation)| {
-            let invocation = Invocation { progress: CommandProgress::Executed, ..invocation };
+            let invocation = Invocation { progress: CommandState::Executed, ..invocation };
             let part = Part { body: Body::Text(invocation.mark(text.clone())), ..part.clone() };
             let executed = Event::CommandExecuted {
                 name: invocation.name,

@@ -2,7 +2,7 @@
 
 use super::vault::{World, is_damaged, put, take};
 use broker::secrets::{
-    reseal::{self, Progress},
+    reseal::{self, ResealProgress},
     vault::{Vault, VaultError},
 };
 use domain::ids::TenantId;
@@ -45,7 +45,7 @@ async fn another_key_seals_and_older_secrets_are_sealed_again() {
     }
 
     let done = reseal::pass(&changed).await.unwrap();
-    assert_eq!(done, Progress { resealed: 2, left: 0, is_done: true });
+    assert_eq!(done, ResealProgress { resealed: 2, left: 0, is_done: true });
     assert_eq!(world.key_ids().await, [&new_id; 4].map(Clone::clone));
     let only_new = world.vault([world.key("new")]);
     assert!(!only_new.check_keys().await.unwrap());
@@ -53,7 +53,7 @@ async fn another_key_seals_and_older_secrets_are_sealed_again() {
     assert_opens(&only_new, second, &[("C", "three")]).await;
     assert!(take(&only_new, second, "A").await.is_err(), "of another tenant");
     let again = reseal::pass(&changed).await.unwrap();
-    assert_eq!(again, Progress { resealed: 0, left: 0, is_done: true });
+    assert_eq!(again, ResealProgress { resealed: 0, left: 0, is_done: true });
     assert!(lacks_key(&world.vault([world.key("key")]).check_keys().await), "an old key file alone");
 }
 
@@ -92,12 +92,12 @@ async fn a_secret_that_does_not_open_keeps_the_older_key_until_it_is_set_again()
     world.sql("update secret set sealed_key = set_byte(sealed_key, 20, 255 - get_byte(sealed_key, 20)) where name = 'A'").await;
     let changed = world.vault([world.key("new"), world.key("key")]);
     changed.check_keys().await.unwrap();
-    let left = Progress { resealed: 1, left: 1, is_done: false };
+    let left = ResealProgress { resealed: 1, left: 1, is_done: false };
     assert_eq!(reseal::pass(&changed).await.unwrap(), left);
     assert!(lacks_key(&world.vault([world.key("new")]).check_keys().await), "the older file must not go");
     assert!(is_damaged(&take(&changed, tenant, "A").await));
     put(&changed, tenant, "A", "again").await.unwrap();
-    let done = Progress { resealed: 0, left: 0, is_done: true };
+    let done = ResealProgress { resealed: 0, left: 0, is_done: true };
     assert_eq!(reseal::pass(&changed).await.unwrap(), done);
     let only_new = world.vault([world.key("new")]);
     only_new.check_keys().await.unwrap();
@@ -117,7 +117,7 @@ async fn one_broker_at_a_time_seals_secrets_again() {
     assert_eq!(world.key_ids().await, [older_id]);
     // As if the other broker was killed.
     drop(of_another);
-    let done = Some(Progress { resealed: 1, left: 0, is_done: true });
+    let done = Some(ResealProgress { resealed: 1, left: 0, is_done: true });
     let goes_on = async || reseal::claimed_pass(&changed).await.unwrap() == done;
     testkit::eventually("this broker goes on", goes_on).await;
     assert_opens(&changed, world.tenants[0], &[("A", "one")]).await;

@@ -3,7 +3,7 @@
 use super::vault::{World, is_damaged, put, take};
 use broker::secrets::{
     deployment_key::DeploymentKey,
-    reseal::{self, Progress},
+    reseal::{self, ResealProgress},
     transit::{TransitKey, TransitSettings},
     vault::{Vault, VaultError},
 };
@@ -63,7 +63,7 @@ async fn secrets_move_from_the_file_to_the_key_service_and_back() {
     let operations = &server.operations()[at_start.len()..];
     assert_eq!(operations, ["encrypt", "decrypt", "decrypt"], "no opened key is kept");
 
-    let done = Progress { resealed: 1, left: 0, is_done: true };
+    let done = ResealProgress { resealed: 1, left: 0, is_done: true };
     assert_eq!(reseal::pass(&vault).await.unwrap(), done);
     let token_file = world.directory.path().join("token");
     let only_service = world.vault([key(&server.url, &token_file)]);
@@ -73,7 +73,7 @@ async fn secrets_move_from_the_file_to_the_key_service_and_back() {
 
     let back = world.vault([world.key("key"), key(&server.url, &token_file)]);
     assert!(back.check_keys().await.unwrap());
-    let done = Progress { resealed: 2, left: 0, is_done: true };
+    let done = ResealProgress { resealed: 2, left: 0, is_done: true };
     assert_eq!(reseal::pass(&back).await.unwrap(), done);
     server.fail(503, "it is no longer needed");
     assert_eq!(take(&back, tenant, "B").await.unwrap(), "two");
@@ -140,7 +140,7 @@ async fn another_key_of_the_same_name_is_refused_at_the_start() {
     assert!(prepared(&next).check_keys().await.unwrap());
     let refused = prepared(&wrong).check_keys().await;
     assert!(matches!(refused, Err(VaultError::ForeignKey(_))), "{refused:?}");
-    assert_eq!(reseal::pass(&own).await.unwrap(), Progress { resealed: 1, left: 0, is_done: true });
+    assert_eq!(reseal::pass(&own).await.unwrap(), ResealProgress { resealed: 1, left: 0, is_done: true });
 }
 
 #[tokio::test]
@@ -177,11 +177,11 @@ async fn a_secret_that_the_key_service_refuses_does_not_end_a_pass() {
     server.set_token(TOKEN);
     // The canary, and B.
     server.refuse_first(2);
-    let left = Progress { resealed: 1, left: 1, is_done: false };
+    let left = ResealProgress { resealed: 1, left: 1, is_done: false };
     assert_eq!(reseal::pass(&back).await.unwrap(), left);
     assert!(back.check_keys().await.unwrap(), "an old canary stops no start");
     server.refuse_first(0);
-    let done = Progress { resealed: 1, left: 0, is_done: true };
+    let done = ResealProgress { resealed: 1, left: 0, is_done: true };
     assert_eq!(reseal::pass(&back).await.unwrap(), done);
     assert_eq!(take(&back, tenant, "B").await.unwrap(), "two");
 }

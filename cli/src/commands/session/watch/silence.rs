@@ -5,7 +5,7 @@ use crate::{
         activity::{Activity, Pending},
         item::Item,
     },
-    terminal::progress::{Amount, Progress},
+    terminal::progress::{Amount, ProgressLine},
 };
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) struct Silence {
     since: Instant,
     /// When the newest notice came; `None`: it says nothing any more.
     noticed_at: Option<Instant>,
-    line: Option<Progress>,
+    line: Option<ProgressLine>,
 }
 
 impl Default for Silence {
@@ -84,7 +84,7 @@ impl Silence {
             && self.line.is_none()
             && self.since.elapsed() >= SILENT
         {
-            self.line = Some(Progress::since(&pending.what, Amount::Unknown, self.since));
+            self.line = Some(ProgressLine::since(&pending.what, Amount::Unknown, self.since));
         }
     }
 }

@@ -130,7 +130,7 @@ async fn unexpanded(
     let prompt = messages::get_stored(gateway, &caller.principal, session, &message_id(prompt)?).await?;
     let texts = prompt.parts.iter().filter_map(|(_, part)| part.body.as_text());
     let mut commands = texts.filter_map(command::CommandRequest::of);
-    let is_unexpanded = commands.any(|command| command.progress == command::Progress::Asked);
+    let is_unexpanded = commands.any(|command| command.progress == command::CommandState::Asked);
     Ok(is_unexpanded.then(|| error.to_owned()))
 }
 
@@ -138,7 +138,7 @@ fn command_part(name: &str, arguments: &str) -> PromptPart {
     let command = domain::conversation::command::CommandRequest {
         name: without_nul(name).into_owned(),
         arguments: without_nul(arguments).into_owned(),
-        progress: command::Progress::Asked,
+        progress: command::CommandState::Asked,
     };
     part::Body::Text(command.text()).into()
 }

@@ -15,7 +15,7 @@ use crate::{
 use chassis::tasks;
 use domain::{
     conversation::{
-        command::{Command, CommandRequest as Invocation, Progress as CommandProgress},
+        command::{Command, CommandRequest as Invocation, CommandState},
         message::{Error, Message, User},
         part::{Body, Part, Text, attached::Subtask},
     },
@@ -138,7 +138,7 @@ fn rewrite(expansion: Expansion, is_subagent: bool) -> Option<RewrittenPrompt> {
     let Expansion { prompt: CommandPrompt { part, invocation, user }, command, text, mentions } = expansion;
     let before = part.body.as_text()?.clone();
     let text = without_nul(&text).into_owned();
-    let invocation = Invocation { progress: CommandProgress::Expanded, ..invocation };
+    let invocation = Invocation { progress: CommandState::Expanded, ..invocation };
     let mut bodies = vec![];
     for body in mentions {
         let note = if let Body::Agent(agent) = &body { Some(Text::synthetic(agent.told())) } else { None };
@@ -180,7 +180,7 @@ mod tests {
 
     fn expansion(command: Command) -> Expansion {
         let invocation =
-            Invocation { name: "fix".to_owned(), arguments: String::new(), progress: CommandProgress::Asked };
+            Invocation { name: "fix".to_owned(), arguments: String::new(), progress: CommandState::Asked };
         let part = Part {
             id: "prt_1".parse().unwrap(),
             session_id: "ses_1".parse().unwrap(),
