@@ -22,13 +22,13 @@ pub struct QueueEntry<'a> {
     /// How urgent it is. The newest call for a session counts, even while a worker holds the session.
     pub class: Class,
     /// The share of the tenant; `None`: unchanged since an earlier call.
-    pub share: Option<Share>,
+    pub share: Option<TenantShare>,
 }
 
 /// A tenant's share of the slots. The default is [`limits::TENANT_RUNNING_MAX`] and [`limits::TENANT_WEIGHT_DEFAULT`]. The
 /// queue forgets the share of a tenant that has had no work for an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct TenantShare {
     /// Loops that may run; further sessions wait. With 0, all sessions wait.
     pub running_max: u32,
     /// Its weight while other tenants have work too; 0 counts as 1.
@@ -143,7 +143,7 @@ impl Bus {
     ///
     /// # Errors
     /// `Redis`: the tenant's next enqueued session updates the share.
-    pub async fn set_share(&self, tenant: TenantId, share: Share) -> Result<(), Error> {
+    pub async fn set_share(&self, tenant: TenantId, share: TenantShare) -> Result<(), Error> {
         let mut redis = self.redis.clone();
         let key = format!("{}t:{tenant}", self.prefix());
         let fields = [("cap", share.running_max), ("weight", share.weight.max(1))];

@@ -47,7 +47,7 @@ struct Rests<K> {
 
 /// The right to work. Dropping it gives it back.
 #[derive(Debug)]
-pub struct Share {
+pub struct Permit {
     // Fields are dropped in this order: the holder owes its rest before anybody gets its permit.
     _work: Option<Work>,
     _own: OwnedSemaphorePermit,
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// `Busy`, by who holds the permits.
     ///
     /// Cancel-safe: a call that is dropped leaves its place to others.
-    pub async fn acquire(&self, key: K, wait: Duration) -> Result<Share, Busy> {
+    pub async fn acquire(&self, key: K, wait: Duration) -> Result<Permit, Busy> {
         self.acquire_after(key, wait, |_| {}).await
     }
 
@@ -132,7 +132,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         key: K,
         wait: Duration,
         mut note: impl FnMut(Busy),
-    ) -> Result<Share, Busy> {
+    ) -> Result<Permit, Busy> {
         self.take(key, 1, Instant::now() + wait, &mut note).await
     }
 
@@ -142,13 +142,13 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// `Busy`, by who holds the permits.
     ///
     /// Cancel-safe: a call that is dropped leaves its place to others.
-    pub async fn acquire_many(&self, key: K, count: usize, wait: Duration) -> Result<Share, Busy> {
+    pub async fn acquire_many(&self, key: K, count: usize, wait: Duration) -> Result<Permit, Busy> {
         let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
         self.take(key, count, Instant::now() + wait, &mut |_| {}).await
     }
 
     /// Takes `count` permits at once, or all that one holder may have, if they are free now.
-    pub fn try_acquire_many(&self, key: K, count: usize) -> Option<Share> {
+    pub fn try_acquire_many(&self, key: K, count: usize) -> Option<Permit> {
         let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
         self.note_active(&key);
         let holder = self.holder(&key);
@@ -157,7 +157,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         }
         let own = Arc::clone(&holder.permits).try_acquire_many_owned(count).ok()?;
         let all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
-        Some(self.share(holder, own, all))
+        Some(self.permit(holder, own, all))
     }
 
     /// A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
@@ -167,7 +167,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         count: u32,
         deadline: Instant,
         note: &mut impl FnMut(Busy),
-    ) -> Result<Share, Busy> {
+    ) -> Result<Permit, Busy> {
         self.note_active(&key);
         let holder = self.holder(&key);
         let permits = Arc::clone(&holder.permits);
@@ -178,7 +178,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
             timeout_at(deadline, sleep_until(end)).await.map_err(|_| Busy::Own)?;
         }
         let all = take(Arc::clone(&self.all), count, deadline, || note(Busy::All)).await.ok_or(Busy::All)?;
-        Ok(self.share(holder, own, all))
+        Ok(self.permit(holder, own, all))
     }
 
     fn note_active(&self, key: &K) {
@@ -187,10 +187,10 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         }
     }
 
-    fn share(&self, holder: Arc<Holder>, own: OwnedSemaphorePermit, all: OwnedSemaphorePermit) -> Share {
+    fn permit(&self, holder: Arc<Holder>, own: OwnedSemaphorePermit, all: OwnedSemaphorePermit) -> Permit {
         let rest = self.rests.as_ref().map(|rests| rests.rest);
         let work = rest.map(|rest| Work { holder, rest, began_at: Instant::now() });
-        Share { _work: work, _own: own, _all: all }
+        Permit { _work: work, _own: own, _all: all }
     }
 
     /// When a holder may work again; `None`: now.
@@ -340,8 +340,8 @@ mod tests {
         assert!(newcomer.now_or_never().unwrap().is_ok());
     }
 
-    /// The share of the first call that gets one.
-    fn join_first(crowd: &mut [std::pin::Pin<Box<impl Future<Output = Result<Share, Busy>>>>]) -> Share {
+    /// The permit of the first call that gets one.
+    fn join_first(crowd: &mut [std::pin::Pin<Box<impl Future<Output = Result<Permit, Busy>>>>]) -> Permit {
         let got = crowd.iter_mut().filter_map(|call| call.as_mut().now_or_never());
         let mut got: Vec<_> = got.map(Result::unwrap).collect();
         assert_eq!(got.len(), 1);
@@ -386,10 +386,10 @@ mod tests {
             Shares::new(2, 1).with_rest(Rest { credit, longest: credit, ..REST }, activity)
         };
         let work = async |shares: &Shares<&'static str>| {
-            let share = shares.acquire("greedy", LONG).await.unwrap();
+            let permit = shares.acquire("greedy", LONG).await.unwrap();
             let began_at = Instant::now();
             while began_at.elapsed() < Duration::from_micros(10) {}
-            drop(share);
+            drop(permit);
         };
         let long = shares(LONG);
         work(&long).await;

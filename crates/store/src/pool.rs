@@ -14,7 +14,7 @@ use deadpool::{
     managed::{Manager as _, Pool, PoolError, QueueMode},
 };
 use domain::ids::TenantId;
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 use std::{
     sync::{Arc, Mutex},
@@ -61,8 +61,8 @@ impl TenantPool {
     /// # Errors
     /// `Db`: Postgres is down, or no connection became free in time.
     pub(crate) async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
-        let share = self.share(tenant).await?;
-        Ok(Tx(self.lend(Purpose::Transaction(tenant)).await?.with(share)))
+        let permit = self.permit(tenant).await?;
+        Ok(Tx(self.lend(Purpose::Transaction(tenant)).await?.with(permit)))
     }
 
     /// Begins a transaction that sees the rows of no tenant.
@@ -79,8 +79,8 @@ impl TenantPool {
     /// # Errors
     /// `Db`: Postgres is down, or no connection became free in time.
     pub(crate) async fn statements(&self, tenant: TenantId) -> Result<Statements, Error> {
-        let share = self.share(tenant).await?;
-        Ok(Statements(self.lend(Purpose::Statements(tenant)).await?.with(share)))
+        let permit = self.permit(tenant).await?;
+        Ok(Statements(self.lend(Purpose::Statements(tenant)).await?.with(permit)))
     }
 
     /// Makes a connection in addition to those of the pool, for a lock that lasts longer than a transaction. Dropped, it closes.
@@ -101,10 +101,10 @@ impl TenantPool {
         Ok(self.begin_without_tenant().await?.commit().await?)
     }
 
-    async fn share(&self, tenant: TenantId) -> Result<Share, sqlx::Error> {
+    async fn permit(&self, tenant: TenantId) -> Result<Permit, sqlx::Error> {
         // On the heap: the wait is rare, and every function with a transaction would have it in its future.
-        let share = Box::pin(self.shares.acquire(tenant, ACQUIRE)).await;
-        share.map_err(|_| sqlx::Error::PoolTimedOut)
+        let permit = Box::pin(self.shares.acquire(tenant, ACQUIRE)).await;
+        permit.map_err(|_| sqlx::Error::PoolTimedOut)
     }
 
     /// Lends a connection that is ready for `purpose`.

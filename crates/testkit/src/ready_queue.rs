@@ -27,12 +27,12 @@ pub struct QueueEntry {
     /// Its class; the newest value counts.
     pub class: Class,
     /// The tenant's share; `None` keeps the earlier one.
-    pub share: Option<Share>,
+    pub share: Option<TenantShare>,
 }
 
 /// A tenant's share of the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct TenantShare {
     /// Limit of running loops.
     pub running_max: u32,
     /// Weight of the tenant.
@@ -90,7 +90,7 @@ pub enum Yield {
 pub struct Outlook {
     pub running: u64,
     /// Limit of running loops, and weight.
-    pub share: Share,
+    pub share: TenantShare,
     /// Waiting sessions, by class.
     pub ready: [u64; CLASSES],
     /// Smoothed time between two claims while the tenant had waiting work; milliseconds.
@@ -111,7 +111,7 @@ struct Lease {
 /// The queue's data about a tenant.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Account {
-    share: Option<Share>,
+    share: Option<TenantShare>,
     /// Ready sessions by class: interrupted ones first, then by time, then by number.
     ready: [BTreeSet<(i64, Session)>; CLASSES],
     running: BTreeSet<Session>,
@@ -329,7 +329,7 @@ impl ReadyQueue {
     fn set_share(&mut self, entry: QueueEntry, now_ms: u64) {
         self.forget_idle(now_ms);
         if let Some(share) = entry.share {
-            let share = Share { weight: share.weight.max(1), ..share };
+            let share = TenantShare { weight: share.weight.max(1), ..share };
             self.accounts.entry(entry.tenant).or_default().share = Some(share);
         }
     }
@@ -371,8 +371,8 @@ impl ReadyQueue {
 }
 
 impl Account {
-    fn share(&self) -> Share {
-        self.share.unwrap_or(Share {
+    fn share(&self) -> TenantShare {
+        self.share.unwrap_or(TenantShare {
             running_max: limits::TENANT_RUNNING_MAX,
             weight: limits::TENANT_WEIGHT_DEFAULT,
         })

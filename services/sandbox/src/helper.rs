@@ -13,7 +13,7 @@ use crate::{
 };
 use chassis::tasks;
 use domain::{ids::TenantId, session::environment::SandboxOptions};
-use shares::{Busy, Share, Shares};
+use shares::{Busy, Permit, Shares};
 use std::{
     io,
     time::{Duration, Instant},
@@ -165,7 +165,7 @@ impl Helpers {
         tenant: TenantId,
         queue: Queue,
         left: &CancellationToken,
-    ) -> Result<Share, Error> {
+    ) -> Result<Permit, Error> {
         left.run_until_cancelled(self.turn(tenant, queue)).await.ok_or_else(caller_left)?
     }
 
@@ -175,7 +175,7 @@ impl Helpers {
     /// `sandbox_unavailable` when it took too long, `caller_left`.
     pub async fn run_in_turn(
         &self,
-        turn: Share,
+        turn: Permit,
         task: Task,
         stdout_max: usize,
         left: &CancellationToken,
@@ -199,11 +199,11 @@ impl Helpers {
     ///
     /// Dropped midway: it is killed.
     pub async fn start(&self, task: Task) -> Result<HelperRun, Error> {
-        let share = self.turn(task.tenant, task.queue).await?;
-        self.launch(task, share).await
+        let permit = self.turn(task.tenant, task.queue).await?;
+        self.launch(task, permit).await
     }
 
-    async fn turn(&self, tenant: TenantId, queue: Queue) -> Result<Share, Error> {
+    async fn turn(&self, tenant: TenantId, queue: Queue) -> Result<Permit, Error> {
         let (shares, wait) = match queue {
             Queue::Slow => (&self.slow, self.slow_wait),
             Queue::Quick => (&self.quick, QUICK_WAIT),
@@ -212,7 +212,7 @@ impl Helpers {
         shares.acquire(tenant, wait).await.map_err(busy)
     }
 
-    async fn launch(&self, task: Task, share: Share) -> Result<HelperRun, Error> {
+    async fn launch(&self, task: Task, permit: Permit) -> Result<HelperRun, Error> {
         let deadline = Instant::now() + task.time_limit;
         let start = LaunchSpec {
             program: Program::Script(task.script, task.arguments),
@@ -223,7 +223,7 @@ impl Helpers {
             mounts: task.mounts,
             network: task.network,
             options: SandboxOptions::NONE,
-            share: Some(share),
+            permit: Some(permit),
         };
         let mut process = self.launcher.launch(start).await.map_err(Error::io("start a helper"))?;
         let pipes = process.stdout.take().zip(process.stderr.take());

@@ -20,7 +20,7 @@ use sandbox_wire::{
     frame,
     v1::{EndAll, Exec, Exit, Hello, Kill, Process, Reply, Request, reply, request},
 };
-use shares::Share;
+use shares::Permit;
 use std::{
     collections::HashMap,
     io,
@@ -85,7 +85,7 @@ pub struct SandboxSpec {
     /// What its programs may also do.
     pub options: SandboxOptions,
     /// The right to run it, given back when it is gone.
-    pub share: Option<Share>,
+    pub permit: Option<Permit>,
 }
 
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Sandbox {
             mounts: plan.mounts,
             network: crate::isolation::policy::Network::None,
             options: plan.options,
-            share: plan.share,
+            permit: plan.permit,
         };
         let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;
         let (from, into) = ours.into_split();

@@ -160,7 +160,7 @@ async fn probe_image(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> an
     let root = Root::Image(ImageRoot { layers: vec![empty, skeleton] });
     let mounts = vec![Mount::write(&tree, "/workspace")];
     let plan =
-        SandboxSpec { tenant: NO_TENANT, uid, root, mounts, options: SandboxOptions::NONE, share: None };
+        SandboxSpec { tenant: NO_TENANT, uid, root, mounts, options: SandboxOptions::NONE, permit: None };
     Sandbox::start(launcher, tasks, plan).await?.stop().await;
     Ok(())
 }
@@ -183,7 +183,7 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
         uid,
         root: Root::Host,
         mounts,
-        share: None,
+        permit: None,
     };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,

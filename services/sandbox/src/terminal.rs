@@ -5,7 +5,7 @@
 
 pub mod attach;
 pub mod limits;
+pub mod permits;
 pub mod pty;
 pub mod registry;
 mod scrollback;
-pub mod shares;

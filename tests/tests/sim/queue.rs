@@ -3,7 +3,7 @@
 
 use bus::{
     Bus,
-    queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, Share},
+    queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, TenantShare},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -48,7 +48,7 @@ impl Pair {
     }
 
     fn entry(&self, session: usize) -> QueueEntry<'_> {
-        let share = Some(Share { running_max: u32::try_from(CAP).unwrap(), weight: 1 });
+        let share = Some(TenantShare { running_max: u32::try_from(CAP).unwrap(), weight: 1 });
         QueueEntry { tenant: self.tenant, session: &self.sessions[session], class: Class::Interactive, share }
     }
 

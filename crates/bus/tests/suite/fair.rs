@@ -1,7 +1,7 @@
 //! Fairness: between tenants by weight and below their caps, inside a tenant between the classes, by slot time.
 
 use crate::world::{World, entry};
-use bus::queue::{Mode, QueueEntry, ReleaseTo, Share};
+use bus::queue::{Mode, QueueEntry, ReleaseTo, TenantShare};
 use domain::{
     ids::{SessionId, TenantId},
     session::Class,
@@ -227,7 +227,7 @@ async fn a_changed_cap_applies_at_once() {
     let held = world.claim_sessions("w1", 9).await;
     assert_eq!(held.len(), 3);
     let set = async |running_max| {
-        let share = Some(Share { running_max, weight: 1 });
+        let share = Some(TenantShare { running_max, weight: 1 });
         world.bus.enqueue(QueueEntry { share, ..entry(tenant, &first) }, Mode::Normal).await.unwrap();
     };
     set(1).await;

@@ -1,7 +1,7 @@
 //! An emptied Redis: it accepts no enqueue or claim until it is refilled from Postgres.
 
 use crate::world::{World, entry};
-use bus::queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, Share};
+use bus::queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, TenantShare};
 use domain::session::Class;
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn an_emptied_queue_reports_it_until_it_is_refilled() {
 
     for _ in 0..2 {
         bus.adopt(entry(tenant, &held), "w1").await.unwrap();
-        let share = Some(Share { running_max: 2, weight: 1 });
+        let share = Some(TenantShare { running_max: 2, weight: 1 });
         let waits = QueueEntry { share, ..entry(tenant, &waiting) };
         assert_eq!(bus.enqueue(waits, Mode::Rebuild).await.unwrap(), EnqueueResult::Queued);
         assert_eq!(bus.enqueue(entry(tenant, &held), Mode::Rebuild).await.unwrap(), EnqueueResult::Held);

@@ -1,7 +1,7 @@
 //! Any order of calls: the scripts agree with the plain model in every answer and in the order of all claims.
 
 use crate::world::World;
-use bus::queue::{EnqueueResult, Mode, QueueEntry, ReleaseTo, Share, Slots, Yield};
+use bus::queue::{EnqueueResult, Mode, QueueEntry, ReleaseTo, Slots, TenantShare, Yield};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
@@ -134,8 +134,8 @@ impl Pair {
         share: Option<(u32, u32)>,
     ) -> (QueueEntry<'_>, model::QueueEntry) {
         let (tenant, id) = (self.tenant_id(session), self.id(session));
-        let real = share.map(|(running_max, weight)| Share { running_max, weight });
-        let plain = share.map(|(running_max, weight)| model::Share { running_max, weight });
+        let real = share.map(|(running_max, weight)| TenantShare { running_max, weight });
+        let plain = share.map(|(running_max, weight)| model::TenantShare { running_max, weight });
         (
             QueueEntry { tenant, session: id, class, share: real },
             model::QueueEntry { tenant: Self::tenant(session), session, class, share: plain },

@@ -2,7 +2,7 @@
 
 use bus::{
     Bus,
-    queue::{Claim, Claims, EnqueueResult, Mode, QueueEntry, Share},
+    queue::{Claim, Claims, EnqueueResult, Mode, QueueEntry, TenantShare},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -119,7 +119,7 @@ impl World {
     /// Queues one session with its tenant's share.
     pub(crate) async fn share(&mut self, tenant: TenantId, running_max: u32, weight: u32) -> SessionId {
         let session = self.sample.session();
-        let share = Some(Share { running_max, weight });
+        let share = Some(TenantShare { running_max, weight });
         self.bus.enqueue(QueueEntry { share, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
         session
     }

@@ -1,7 +1,7 @@
 //! Which session gives up its slot at a step boundary, and to whom.
 
 use crate::world::{World, entry};
-use bus::queue::{Mode, QueueEntry, ReleaseTo, Share, Slots, Yield};
+use bus::queue::{Mode, QueueEntry, ReleaseTo, Slots, TenantShare, Yield};
 use domain::{
     ids::{SessionId, TenantId},
     session::Class,
@@ -19,7 +19,7 @@ impl Running {
         let mut world = World::new().await;
         world.live("w1").await;
         let (tenant, session) = (world.sample.tenant(), world.sample.session());
-        let share = Some(Share { running_max, weight: 1 });
+        let share = Some(TenantShare { running_max, weight: 1 });
         let entry = QueueEntry { class: Class::Pr, share, ..entry(tenant, &session) };
         world.bus.enqueue(entry, Mode::Normal).await.unwrap();
         assert_eq!(world.claim("w1", 1).await.len(), 1);

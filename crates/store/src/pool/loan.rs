@@ -2,7 +2,7 @@
 
 use super::connection::{Connector, Purpose};
 use deadpool::managed::Object;
-use shares::Share;
+use shares::Permit;
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, Postgres,
     postgres::{PgArguments, PgRow},
@@ -38,13 +38,13 @@ pub(super) struct Loan {
     undo: Option<&'static str>,
 }
 
-/// A connection with the share of its tenant.
+/// A connection with the permit of its tenant.
 #[derive(Debug)]
 struct LentConnection {
-    // The connection comes back before the share, so that the next holder of the share finds it.
+    // The connection comes back before the permit, so that the next holder of the permit finds it.
     connection: Object<Connector>,
     /// `None` before the transaction has begun, and in one without a tenant.
-    share: Option<Share>,
+    permit: Option<Permit>,
 }
 
 impl Tx {
@@ -100,13 +100,13 @@ impl Statements {
 
 impl Loan {
     pub(super) fn new(connection: Object<Connector>, purpose: Purpose) -> Self {
-        Self { held: Some(LentConnection { connection, share: None }), undo: Some(purpose.undo()) }
+        Self { held: Some(LentConnection { connection, permit: None }), undo: Some(purpose.undo()) }
     }
 
-    /// The same, for a tenant's share of the connections.
-    pub(super) fn with(mut self, share: Share) -> Self {
+    /// The same, with the permit of a tenant.
+    pub(super) fn with(mut self, permit: Permit) -> Self {
         if let Some(held) = &mut self.held {
-            held.share = Some(share);
+            held.permit = Some(permit);
         }
         self
     }

@@ -3,7 +3,7 @@
 use super::{git::door::GitDoor, journal::Journal, key::DoorKey, proxy::Proxy, secrets::SecretDoor};
 use chassis::tasks::Tasks;
 use domain::{egress::secrets::SECRETS_SOCKET, ids::TenantId};
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use std::{
     fs::{self, Permissions},
     io,
@@ -182,7 +182,7 @@ impl ConnectionLoop {
     }
 
     /// A place among the connections of all sessions.
-    async fn place(&self) -> Share {
+    async fn place(&self) -> Permit {
         loop {
             if let Ok(place) = self.context.places.acquire(self.key.tenant, PLACE_WAIT).await {
                 return place;

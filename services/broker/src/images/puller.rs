@@ -28,7 +28,7 @@ use domain::{
     ids::TenantId,
 };
 use rpc::v1::ErrorCode;
-use shares::{Busy, Share, Shares};
+use shares::{Busy, Permit, Shares};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -129,7 +129,7 @@ impl Puller {
     pub async fn pull(&self, request: &ImageRequest, layer: &Digest) -> Result<LayerStream, PullError> {
         let mut audit = AuditLine::new("pulled", request);
         audit.blob = layer.to_string();
-        let (blob, share) = match self.open(request, layer, &mut audit).await {
+        let (blob, permit) = match self.open(request, layer, &mut audit).await {
             Ok(opened) => opened,
             Err(error) => {
                 audit.note_outcome(error.code().as_str());
@@ -137,7 +137,7 @@ impl Puller {
             }
         };
         let (patience, shutdown) = (self.http.patience, self.shutdown.clone());
-        let (work, stream) = Transfer { blob, audit, patience, shutdown, share }.start();
+        let (work, stream) = Transfer { blob, audit, patience, shutdown, permit }.start();
         self.tasks.spawn("pull of a layer", work);
         Ok(stream)
     }
@@ -147,7 +147,7 @@ impl Puller {
         request: &ImageRequest,
         audit: &mut AuditLine,
     ) -> Result<ResolvedImage, PullError> {
-        let _share = self.share(&self.resolves, request.tenant).await?;
+        let _permit = self.permit(&self.resolves, request.tenant).await?;
         let mut repository = self.repository(request, audit).await?;
         let name = request.reference.manifest_name();
         let (digest, manifest) = load(&mut repository, name, audit).await?;
@@ -173,10 +173,10 @@ impl Puller {
         request: &ImageRequest,
         layer: &Digest,
         audit: &mut AuditLine,
-    ) -> Result<(BlobReader, Share), PullError> {
+    ) -> Result<(BlobReader, Permit), PullError> {
         let reason = "a layer is pulled from an image by digest; resolve the image first";
         let image = request.reference.digest().ok_or(ImageError::ReferenceInvalid(reason))?;
-        let share = self.share(&self.pulls, request.tenant).await?;
+        let permit = self.permit(&self.pulls, request.tenant).await?;
         let mut repository = self.repository(request, audit).await?;
         let layers = match self.known.find(image) {
             Some(layers) => layers,
@@ -188,10 +188,10 @@ impl Puller {
         let found = layers.iter().find(|known| known.digest == *layer);
         let found = found.ok_or(PullError::BlobUnknown)?;
         let response = repository.blob(layer, None).await?;
-        Ok((BlobReader::new(response, found.clone())?, share))
+        Ok((BlobReader::new(response, found.clone())?, permit))
     }
 
-    async fn share(&self, shares: &Shares<TenantId>, tenant: TenantId) -> Result<Share, ImageError> {
+    async fn permit(&self, shares: &Shares<TenantId>, tenant: TenantId) -> Result<Permit, ImageError> {
         shares.acquire(tenant, self.http.patience.permit).await.map_err(|busy| {
             ImageError::Busy(match busy {
                 Busy::Own => "this tenant already pulls as many images at once as it may".to_owned(),

@@ -3,7 +3,7 @@
 use super::{audit::AuditLine, error::ImageError, patience::Patience, registry::blob::BlobReader};
 use bytes::Bytes;
 use futures::Stream;
-use shares::Share;
+use shares::Permit;
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
@@ -37,7 +37,7 @@ pub(super) struct Transfer {
     pub(super) patience: Patience,
     pub(super) shutdown: CancellationToken,
     /// Given back when the transfer ends.
-    pub(super) share: Share,
+    pub(super) permit: Permit,
 }
 
 /// Nobody takes the bytes any more.
@@ -51,7 +51,7 @@ impl Transfer {
     }
 
     async fn run(self, caller: mpsc::Sender<Message>) {
-        let Self { mut blob, mut audit, patience, shutdown, share } = self;
+        let Self { mut blob, mut audit, patience, shutdown, permit } = self;
         let deadline = Instant::now() + patience.layer;
         let carried = tokio::select! {
             biased;
@@ -62,7 +62,7 @@ impl Transfer {
             }
         };
         audit.bytes += blob.bytes();
-        drop((blob, share));
+        drop((blob, permit));
         let last = match carried {
             Err(CallerGone) => return,
             Ok(Ok(())) => {

@@ -211,8 +211,8 @@ impl TransitKey {
         serde_json::to_writer(&mut *body, request).map_err(|_| EnvelopeError::Crypto)?;
         let (body, time) = (Bytes::from_owner(body), Duration::from_millis(KMS_CALL_MS_MAX));
         let work = async {
-            let share = self.calls.acquire(tenant.into(), time).await;
-            let _share = share.map_err(|_| unavailable("too many calls wait for it"))?;
+            let permit = self.calls.acquire(tenant.into(), time).await;
+            let _permit = permit.map_err(|_| unavailable("too many calls wait for it"))?;
             let mut tries = 1;
             loop {
                 match self.try_once(url, &body).await {

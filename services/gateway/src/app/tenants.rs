@@ -9,7 +9,7 @@ use crate::{
     auth::{key::NewKey, principal::Principal},
     ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope},
 };
-use bus::queue::Share;
+use bus::queue::TenantShare;
 use domain::{
     ids::TenantId,
     limits,
@@ -79,7 +79,7 @@ pub(crate) async fn update(
         .await?;
     gateway.forget_keys();
     state.quotas.forget(id);
-    let share = Share { running_max: tenant.running_max, weight: tenant.weight };
+    let share = TenantShare { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "cannot set the tenant's share in Redis; its next prompt will set it");

@@ -9,7 +9,7 @@ use super::{
     refused_keys::RefusedKeys,
 };
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid};
-use bus::queue::Share;
+use bus::queue::TenantShare;
 use sha2::{Digest as _, Sha256};
 use std::{net::IpAddr, sync::Arc, time::Instant};
 use store::{Store, control::tenants::KeyOwner, tenant::tenants::Tenant};
@@ -148,6 +148,6 @@ impl Keys {
 }
 
 fn account(tenant: &Tenant) -> Account {
-    let share = Share { running_max: tenant.running_max, weight: tenant.weight };
+    let share = TenantShare { running_max: tenant.running_max, weight: tenant.weight };
     Account { tenant: tenant.id, share, quota: tenant.quota }
 }

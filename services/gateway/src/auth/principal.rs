@@ -7,7 +7,7 @@ use crate::ground::{
     invalid::Invalid,
     scope::{Scope, Scopes},
 };
-use bus::queue::Share;
+use bus::queue::TenantShare;
 use domain::{ids::TenantId, policy::quota::TenantQuota, text::hex};
 use store::{Actor, Store, control::tenants::KeyOwner};
 
@@ -35,7 +35,7 @@ pub(crate) struct Principal {
 pub(crate) struct Account {
     pub(crate) tenant: TenantId,
     /// The tenant's share of the workers.
-    pub(crate) share: Share,
+    pub(crate) share: TenantShare,
     /// What the tenant may store, where that differs from the platform.
     pub(crate) quota: TenantQuota,
 }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_principal_gets_a_tenant_only_within_its_scopes() {
-        let share = Share { running_max: 1, weight: 1 };
+        let share = TenantShare { running_max: 1, weight: 1 };
         let tenant = TenantId(uuid::Uuid::nil());
         let account = Account { tenant, share, quota: TenantQuota::default() };
         let owner = KeyOwner {

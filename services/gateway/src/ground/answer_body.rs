@@ -153,11 +153,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use futures::{FutureExt as _, StreamExt as _};
-    use shares::{Share, Shares};
+    use shares::{Permit, Shares};
 
     const LARGE: usize = 3 * PIECE_BYTES + 1;
 
-    async fn share() -> Share {
+    async fn permit() -> Permit {
         Shares::new(1, 1).acquire("tenant", Duration::ZERO).await.unwrap()
     }
 
@@ -187,7 +187,7 @@ mod tests {
         assert!(!is_silent_since_long(&readers, &answer), "nobody has read yet");
         pieces.next().await.unwrap().unwrap();
         assert!(!is_silent_since_long(&readers, &answer), "it holds no room");
-        let held = taken.lend(share().await);
+        let held = taken.lend(permit().await);
         assert!(is_silent_since_long(&readers, &answer));
         assert!(pieces.next().await.unwrap().is_err(), "the reader is told");
         drop(held);
@@ -199,7 +199,7 @@ mod tests {
         let (readers, taken) = (Readers::default(), TakenRoom::default());
         let first = futures::stream::iter([Ok::<_, io::Error>("first")]);
         let body = readers.watch(Body::from_stream(first.chain(futures::stream::pending())), taken.clone());
-        let (answer, _held) = (Arc::clone(&body.0), taken.lend(share().await));
+        let (answer, _held) = (Arc::clone(&body.0), taken.lend(permit().await));
         let mut pieces = Body::new(body).into_data_stream();
         pieces.next().await.unwrap().unwrap();
         assert!(pieces.next().now_or_never().is_none());

@@ -259,7 +259,7 @@ impl Invalid {
 }
 
 impl From<shares::Busy> for Error {
-    /// The caller cannot tell who holds the shares, and would do the same in both cases.
+    /// The caller cannot tell who holds the permits, and would do the same in both cases.
     fn from(busy: shares::Busy) -> Self {
         match busy {
             shares::Busy::Own | shares::Busy::All => Self::RequestsTooMany,

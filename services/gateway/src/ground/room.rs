@@ -14,7 +14,7 @@ use axum::{
     response::Response,
 };
 use domain::{ids::TenantId, limits};
-use shares::{Busy, Rest, Share, Shares, activity::Activity};
+use shares::{Busy, Permit, Rest, Shares, activity::Activity};
 use std::{num::NonZero, pin::pin, sync::Arc, thread::available_parallelism, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -43,7 +43,7 @@ const QUEUES_BYTES_MAX: usize = 16 * TENANT_QUEUES_BYTES_MAX;
 const WAIT: Duration = Duration::from_secs(10);
 /// Longest wait of a stream for room. Its client has nothing to repeat, and silent readers give their room back before.
 const STREAM_WAIT: Duration = Duration::from_secs(60);
-/// The unit of the shares: 1 KiB.
+/// The unit of the permits: 1 KiB.
 const UNIT_BYTES: usize = 1024;
 /// Event streams that one process serves at once: one for each connection that it accepts by default. One tenant gets three quarters of them.
 /// Beyond it: `streams_too_many`.
@@ -118,7 +118,7 @@ impl Room {
     ///
     /// # Errors
     /// `requests_too_many`.
-    pub(crate) async fn for_body(&self, tenant: Option<TenantId>, bytes: usize) -> Result<Share, Error> {
+    pub(crate) async fn for_body(&self, tenant: Option<TenantId>, bytes: usize) -> Result<Permit, Error> {
         Ok(self.bodies.acquire_many(tenant, bytes.div_ceil(UNIT_BYTES), WAIT).await?)
     }
 
@@ -127,7 +127,7 @@ impl Room {
     ///
     /// # Errors
     /// `requests_too_many`.
-    pub(crate) async fn turn(&self, tenant: Option<TenantId>) -> Result<Share, Error> {
+    pub(crate) async fn turn(&self, tenant: Option<TenantId>) -> Result<Permit, Error> {
         Ok(self.turns.acquire(tenant, TURN_WAIT).await?)
     }
 
@@ -140,7 +140,7 @@ impl Room {
     ///
     /// # Errors
     /// `requests_too_many`.
-    pub(crate) async fn for_upload(&self, tenant: TenantId) -> Result<Share, Error> {
+    pub(crate) async fn for_upload(&self, tenant: TenantId) -> Result<Permit, Error> {
         Ok(self.uploads.acquire(tenant, TURN_WAIT).await?)
     }
 
@@ -148,7 +148,7 @@ impl Room {
     ///
     /// # Errors
     /// `requests_too_many`.
-    pub(crate) async fn file_read(&self, tenant: TenantId) -> Result<Share, Error> {
+    pub(crate) async fn file_read(&self, tenant: TenantId) -> Result<Permit, Error> {
         Ok(self.file_reads.acquire(Some(tenant), TURN_WAIT).await?)
     }
 
@@ -156,7 +156,7 @@ impl Room {
     ///
     /// # Errors
     /// `requests_too_many`.
-    pub(crate) async fn for_page(&self, tenant: TenantId) -> Result<Share, Error> {
+    pub(crate) async fn for_page(&self, tenant: TenantId) -> Result<Permit, Error> {
         Ok(self.answers.acquire_many(tenant, PAGE_BYTES / UNIT_BYTES, WAIT).await?)
     }
 }
@@ -174,7 +174,7 @@ pub(crate) struct StreamRoom {
     room: Arc<Room>,
     tenant: TenantId,
     taken: TakenRoom,
-    _stream: Arc<Share>,
+    _stream: Arc<Permit>,
 }
 
 impl StreamRoom {
@@ -198,8 +198,8 @@ impl StreamRoom {
     /// `requests_too_many`.
     pub(crate) async fn take(&self, bytes: usize) -> Result<HeldRoom, Error> {
         let units = bytes.div_ceil(UNIT_BYTES);
-        let share = self.room.answers.acquire_many(self.tenant, units, STREAM_WAIT).await?;
-        Ok(self.taken.lend(share))
+        let permit = self.room.answers.acquire_many(self.tenant, units, STREAM_WAIT).await?;
+        Ok(self.taken.lend(permit))
     }
 
     /// The same for bytes that are already in the memory of the process, shared by all readers; `None`: their copies are small. While there is no room, the
@@ -264,7 +264,7 @@ impl QueueRoom {
     }
 
     /// Takes the room of an item; `None`: there is none now.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Share> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<Permit> {
         self.room.queues.try_acquire_many(self.tenant, bytes.div_ceil(UNIT_BYTES))
     }
 }
@@ -311,7 +311,7 @@ mod tests {
         for (processors, each) in [(1, 1), (2, 1), (3, 2), (8, 4)] {
             let room = Room { turns: turns(processors, Arc::default()), ..Room::new() };
             let take = |holder| room.turn(holder).now_or_never();
-            let held: Vec<Share> = (0..each).map(|_| take(tenant(1)).unwrap().unwrap()).collect();
+            let held: Vec<Permit> = (0..each).map(|_| take(tenant(1)).unwrap().unwrap()).collect();
             assert!(take(tenant(1)).is_none(), "of {processors}");
             assert_eq!(take(tenant(2)).is_some(), processors > 1, "of {processors}");
             drop(held);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     /// Works for a moment if there is a turn now, and returns whether there was one.
-    fn work_now(turn: impl Future<Output = Result<Share, Error>>) -> bool {
+    fn work_now(turn: impl Future<Output = Result<Permit, Error>>) -> bool {
         let turn = turn.now_or_never().map(Result::unwrap);
         let began_at = Instant::now();
         while began_at.elapsed() < Duration::from_micros(10) {}
@@ -360,7 +360,7 @@ mod tests {
     async fn one_tenant_leaves_file_reads_to_others_and_a_person_does_not_rest() {
         let room = Room::new();
         let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
-        let held: Vec<Share> = (0..FILE_READS_TENANT_MAX)
+        let held: Vec<Permit> = (0..FILE_READS_TENANT_MAX)
             .map(|_| room.file_read(greedy).now_or_never().unwrap().unwrap())
             .collect();
         assert!(room.file_read(greedy).now_or_never().is_none());
@@ -375,7 +375,7 @@ mod tests {
     async fn one_tenant_leaves_room_to_the_uploads_of_others() {
         let (room, tenant) = (Room::new(), |id| TenantId(uuid::Uuid::from_u128(id)));
         let begin = |id| room.for_upload(tenant(id)).now_or_never();
-        let held: Vec<Share> = (0..UPLOADS_TENANT_MAX).map(|_| begin(1).unwrap().unwrap()).collect();
+        let held: Vec<Permit> = (0..UPLOADS_TENANT_MAX).map(|_| begin(1).unwrap().unwrap()).collect();
         assert!(begin(1).is_none());
         assert!(begin(2).is_some());
         drop(held);

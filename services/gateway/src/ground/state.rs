@@ -13,7 +13,7 @@ use domain::{
     ids::{Ids, TenantId, Timestamp},
 };
 use settings::{document::Document, problem::Problems, standing};
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -101,11 +101,11 @@ impl State {
         self.platform.iter().cloned().map(Ok).chain(stored).collect()
     }
 
-    /// Waits until a tenant may make a heavy request. The request holds the share until it ends.
+    /// Waits until a tenant may make a heavy request. The request holds the permit until it ends.
     ///
     /// # Errors
     /// `requests_too_many`.
-    pub(crate) async fn heavy_request(&self, tenant: TenantId) -> Result<Share, Error> {
+    pub(crate) async fn heavy_request(&self, tenant: TenantId) -> Result<Permit, Error> {
         Ok(self.heavy_requests.acquire(tenant, HEAVY_REQUEST_WAIT).await?)
     }
 

@@ -315,7 +315,7 @@ impl WorkspaceDisk {
     /// # Errors
     /// `sandbox_busy` when other walks took all the time; those of the file system.
     pub(super) async fn measure(&self) -> Result<(Option<WalkRecord>, WalkRecord), Error> {
-        let share = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(|_| busy())?;
+        let permit = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(|_| busy())?;
         // Before the walk: what a command writes until its end from now on may be missing in the measure.
         let ends = self.lock().ends;
         let (programs, mapped) = (self.programs(), Arc::clone(&self.mapped));
@@ -326,7 +326,7 @@ impl WorkspaceDisk {
         let thread = std::thread::Builder::new().name("walk".to_owned());
         let started = thread.spawn(move || {
             // If the caller leaves, the walk goes on, and still counts as one of its tenant.
-            let _share = share;
+            let _permit = permit;
             priority::lower().ok();
             let started = Instant::now();
             // Before the walk: what programs write from now on may be missing in the measure.

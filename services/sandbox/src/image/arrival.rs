@@ -108,7 +108,7 @@ impl Arrivals {
         if is_there && !blob.is_proof {
             return Ok(false);
         }
-        let _share = self.unpacks.acquire(tenant, ARRIVAL_MAX).await.map_err(|_| too_slow())?;
+        let _permit = self.unpacks.acquire(tenant, ARRIVAL_MAX).await.map_err(|_| too_slow())?;
         self.unpack(tenant, blob, bytes).await?;
         Ok(!is_there)
     }

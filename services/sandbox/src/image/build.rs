@@ -17,7 +17,7 @@ use crate::{
 };
 use chassis::tasks::Tasks;
 use domain::session::environment::SandboxOptions;
-use shares::Share;
+use shares::Permit;
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,7 @@ impl Build<'_> {
     /// # Errors
     /// `setup_failed`, `setup_timeout`, `setup_disk_full`, `setup_interrupted`; `disk_full`, `layers_missing`, `images_full`,
     /// `sandbox_unavailable`. Nothing is kept then.
-    pub(super) async fn run(&self, share: Share) -> Result<(), Error> {
+    pub(super) async fn run(&self, permit: Permit) -> Result<(), Error> {
         let store = Arc::clone(&self.means.store);
         let (image, layer) = (self.order.spec.image.clone(), LayerName::Environment(self.name.clone()));
         let found = move || Ok((store.has(&layer), store.pin(&image)));
@@ -92,7 +92,7 @@ impl Build<'_> {
             Ok(arrival)
         });
         let arrival = arrival.await?;
-        let built = self.fill(&arrival, share).await;
+        let built = self.fill(&arrival, permit).await;
         if let Err(error) = built {
             arrival.remove().await;
             return Err(error);
@@ -101,7 +101,7 @@ impl Build<'_> {
     }
 
     /// Runs the script, whose changes are in `arrival` when this returns, and all of its processes are gone.
-    async fn fill(&self, arrival: &Arrival, share: Share) -> Result<(), Error> {
+    async fn fill(&self, arrival: &Arrival, permit: Permit) -> Result<(), Error> {
         let BuildMeans { store, launcher, tasks, limits, .. } = self.means;
         let (roots, image, path) =
             (Arc::clone(store), self.order.spec.image.clone(), arrival.path().to_owned());
@@ -114,7 +114,7 @@ impl Build<'_> {
             root,
             mounts: self.order.mounts.clone(),
             options: SandboxOptions::NONE,
-            share: Some(share),
+            permit: Some(permit),
         };
         let EnvironmentLayerSpec { script, secrets, .. } = &self.order.spec;
         let source =

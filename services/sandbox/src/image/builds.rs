@@ -16,7 +16,7 @@ use crate::{
 };
 use chassis::lock;
 use domain::ids::TenantId;
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use std::{
     collections::{HashMap, HashSet},
     io,
@@ -145,9 +145,9 @@ impl Builds {
             stage: BuildStage::Setup,
             has_files: order.has_files,
         };
-        let build = move |builds: Arc<Self>, flight: Arc<Flight>, share| async move {
+        let build = move |builds: Arc<Self>, flight: Arc<Flight>, permit| async move {
             let (means, progress, stop) = (&builds.means, &flight.progress, &flight.stop);
-            Box::pin(Build { means, name: &name, order: &order, progress, stop }.run(share)).await
+            Box::pin(Build { means, name: &name, order: &order, progress, stop }.run(permit)).await
         };
         self.begin_flight(flight, build).await
     }
@@ -161,7 +161,7 @@ impl Builds {
     pub async fn begin_flight<F>(
         self: &Arc<Self>,
         spec: FlightSpec,
-        build: impl FnOnce(Arc<Self>, Arc<Flight>, Share) -> F + Send + 'static,
+        build: impl FnOnce(Arc<Self>, Arc<Flight>, Permit) -> F + Send + 'static,
     ) -> Result<(EnvironmentLayerName, BuildStart), Error>
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -295,7 +295,7 @@ impl Builds {
         self: &Arc<Self>,
         name: &EnvironmentLayerName,
         flight: Arc<Flight>,
-        build: impl FnOnce(Arc<Self>, Arc<Flight>, Share) -> F,
+        build: impl FnOnce(Arc<Self>, Arc<Flight>, Permit) -> F,
     ) {
         let message = "the build failed inside the sandbox service".to_owned();
         let lost = BuildEnd { code: Some(Code::Internal), message };
@@ -303,7 +303,7 @@ impl Builds {
         let begun = self.begin(name, &flight).await;
         let built = match &begun {
             Ok(_) => match self.turn(name.tenant, &flight).await {
-                Ok(share) => build(Arc::clone(self), Arc::clone(&flight), share).await,
+                Ok(permit) => build(Arc::clone(self), Arc::clone(&flight), permit).await,
                 Err(error) => Err(error),
             },
             Err(_) => Ok(()),
@@ -326,13 +326,13 @@ impl Builds {
         }
     }
 
-    async fn turn(&self, tenant: TenantId, flight: &Flight) -> Result<Share, Error> {
+    async fn turn(&self, tenant: TenantId, flight: &Flight) -> Result<Permit, Error> {
         let left = || {
             let text = "the session of this build no longer waits for it; try again";
             Error::refused(flight.stage.interrupted(), text)
         };
-        let share = flight.stop.run_until_cancelled(self.shares.acquire(tenant, BUILD_WAIT_MAX)).await;
-        share.ok_or_else(left)?.map_err(|_| {
+        let permit = flight.stop.run_until_cancelled(self.shares.acquire(tenant, BUILD_WAIT_MAX)).await;
+        permit.ok_or_else(left)?.map_err(|_| {
             let text = "other setups are running on this machine; try again later";
             Error::refused(Code::HelpersBusy, text)
         })

@@ -145,7 +145,7 @@ impl Launcher {
         let copies = self.copies(&start).await;
         let place = self.queue.place(start.tenant).await?;
         let group = self.facts.cgroup.make(start.tenant, self.facts.limits).await?;
-        let share = start.share.take();
+        let permit = start.permit.take();
         // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.
         let is_in_gvisor = self.is_in_gvisor(&start.program, &start.root);
         let prepared = group.as_ref().map_or(Ok(None), Group::entrances).and_then(|entrances| {
@@ -154,7 +154,7 @@ impl Launcher {
         });
         match prepared {
             Ok((command, enters)) => {
-                let start = ProcessStart { command, group, enters, share };
+                let start = ProcessStart { command, group, enters, permit };
                 start.run(place, &self.tasks).await
             }
             Err(error) => {

@@ -3,7 +3,7 @@
 
 use super::cgroup::{Events, Group};
 use chassis::tasks::Tasks;
-use shares::Share;
+use shares::Permit;
 use std::{io, sync::Arc};
 use tokio::{
     process::{Child, ChildStderr, ChildStdout, Command},
@@ -16,13 +16,13 @@ pub(super) struct SpawnJob {
     command: Command,
     reply: oneshot::Sender<io::Result<Child>>,
     /// The turn of the tenant, given back when the process is spawned.
-    _turn: Share,
+    _turn: Permit,
 }
 
 /// A place in the queue of the launcher thread.
 pub(super) struct StartPlace {
     pub(super) permit: OwnedPermit<SpawnJob>,
-    pub(super) turn: Share,
+    pub(super) turn: Permit,
 }
 
 impl StartPlace {
@@ -78,7 +78,7 @@ pub(super) struct ProcessStart {
     /// Whether the process enters its group by itself.
     pub(super) enters: bool,
     /// Given back when the process is gone.
-    pub(super) share: Option<Share>,
+    pub(super) permit: Option<Permit>,
 }
 
 impl ProcessStart {
@@ -91,9 +91,9 @@ impl ProcessStart {
     pub(super) async fn run(self, place: StartPlace, tasks: &Tasks) -> io::Result<SandboxProcess> {
         let (stop, (started, start), (ended, end)) =
             (CancellationToken::new(), oneshot::channel(), watch::channel(None));
-        let Self { command, group, enters, share } = self;
+        let Self { command, group, enters, permit } = self;
         let group = group.map(Arc::new);
-        let owner = Owner { group: group.clone(), enters, _share: share, stop: stop.clone() };
+        let owner = Owner { group: group.clone(), enters, _permit: permit, stop: stop.clone() };
         tasks.spawn("sandbox process", async move { owner.run(command, place, started, ended).await });
         // Before the first await: from now on, leaving stops the process.
         let mut process = SandboxProcess { stdout: None, stderr: None, pid: None, group, stop, end };
@@ -132,7 +132,7 @@ impl Drop for SandboxProcess {
 struct Owner {
     group: Option<Arc<Group>>,
     enters: bool,
-    _share: Option<Share>,
+    _permit: Option<Permit>,
     stop: CancellationToken,
 }
 

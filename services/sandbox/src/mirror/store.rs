@@ -21,7 +21,7 @@ use domain::{
     egress::lfs::{pointer::LfsPointer, report::LfsReport},
     ids::{ProjectId, TenantId},
 };
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
@@ -166,10 +166,10 @@ impl Mirrors {
     ///
     /// # Errors
     /// `helpers_busy`.
-    pub async fn begin_warm_up(&self, tenant: TenantId) -> Result<Share, Error> {
+    pub async fn begin_warm_up(&self, tenant: TenantId) -> Result<Permit, Error> {
         let text = "the machine already fills other mirrors; a session clones this repository when it opens its files";
-        let share = self.warm_ups.acquire(tenant, Duration::ZERO).await;
-        share.map_err(|_| Error::refused(Code::HelpersBusy, text))
+        let permit = self.warm_ups.acquire(tenant, Duration::ZERO).await;
+        permit.map_err(|_| Error::refused(Code::HelpersBusy, text))
     }
 
     async fn find(self: &Arc<Self>, key: MirrorKey) -> Result<MirrorUse, Error> {

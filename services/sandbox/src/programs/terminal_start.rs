@@ -48,7 +48,7 @@ pub async fn run(caller: &Caller, program: Program, meta: &Meta) -> Result<(Arc<
         terminals.remove(ended);
     }
     caller.root.disk.admit(Purpose::Write).await?;
-    let share = session.shared.terminals.take(session.key.tenant)?;
+    let permit = session.shared.terminals.take(session.key.tenant)?;
     let entered = caller.enter().await?;
     drop(begun);
     let failure = entered.start().failure();
@@ -69,7 +69,7 @@ pub async fn run(caller: &Caller, program: Program, meta: &Meta) -> Result<(Arc<
         terminal.print(&format!("{failure}\n"));
     }
     terminals.push(Arc::clone(&terminal));
-    session.shared.tasks.spawn("terminal", Arc::clone(&terminal).record(entered, share, started.events));
+    session.shared.tasks.spawn("terminal", Arc::clone(&terminal).record(entered, permit, started.events));
     metrics::counter!("flotilla_terminals_started_total").increment(1);
     Ok((terminal, true))
 }

@@ -5,7 +5,7 @@
 //! advance: some places are free before a call needs them.
 
 use domain::ids::TenantId;
-use shares::{Busy, Share, Shares};
+use shares::{Busy, Permit, Shares};
 use std::{
     future,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -97,20 +97,20 @@ impl Places {
     /// `Busy`, by who has the places.
     ///
     /// Cancel-safe.
-    pub async fn take(&self, tenant: TenantId, wait: Duration) -> Result<Share, Busy> {
+    pub async fn take(&self, tenant: TenantId, wait: Duration) -> Result<Permit, Busy> {
         // The next reason replaces the order for the one before.
         let mut _order = None;
-        let share = self.shares.acquire_after(tenant, wait, |reason| {
+        let permit = self.shares.acquire_after(tenant, wait, |reason| {
             metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
             _order = Some(self.order(tenant, reason));
         });
-        let share = share.await;
+        let permit = permit.await;
         self.refill(&mut self.lock());
-        share
+        permit
     }
 
     /// Takes a place if one is free. No sandbox ends for it.
-    pub fn take_free(&self, tenant: TenantId) -> Option<Share> {
+    pub fn take_free(&self, tenant: TenantId) -> Option<Permit> {
         self.shares.try_acquire_many(tenant, 1)
     }
 

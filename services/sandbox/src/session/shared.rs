@@ -15,7 +15,7 @@ use crate::{
     isolation::launch::Launcher,
     layout::Layout,
     mirror::store::Mirrors,
-    terminal::shares::Shares,
+    terminal::permits::TerminalPermits,
     tree::empty::EmptyWorkspace,
 };
 use chassis::tasks::Tasks;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Shared {
     /// The terminals that run, by tenant.
-    pub terminals: Arc<Shares>,
+    pub terminals: Arc<TerminalPermits>,
     pub launcher: Launcher,
     pub helpers: Helpers,
     /// The workspace that sessions without files start with.

@@ -30,7 +30,7 @@ use crate::{
     },
     walls::Wall,
 };
-use shares::{Busy, Share};
+use shares::{Busy, Permit};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, watch},
@@ -299,7 +299,7 @@ impl Session {
         // The files come first: a clone may hold them for minutes, and the session needs no place meanwhile.
         let mut files = root.files.lock().await;
         let meta = root.workspace().await?;
-        let share = self.share_for_sandbox(need).await?;
+        let permit = self.permit_for_sandbox(need).await?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = root.tree();
@@ -311,7 +311,7 @@ impl Session {
             root: shared.images.root(&meta.image).await?,
             mounts: mounts.into_iter().chain(network).collect(),
             options: meta.options,
-            share: Some(share),
+            permit: Some(permit),
         };
         let started = Instant::now();
         let quiet = files.starts_if_quiet();
@@ -349,18 +349,18 @@ impl Session {
     }
 
     /// Gets permission to start a sandbox. At the limit, one that is needed now waits, and an idle one ends.
-    async fn share_for_sandbox(&self, need: PlaceNeed) -> Result<Share, Error> {
+    async fn permit_for_sandbox(&self, need: PlaceNeed) -> Result<Permit, Error> {
         let (places, tenant) = (&self.shared.places, self.key.tenant);
         let text = match need {
             PlaceNeed::Now => match places.take(tenant, Duration::from_millis(SANDBOX_PLACE_MS)).await {
-                Ok(share) => return Ok(share),
+                Ok(permit) => return Ok(permit),
                 Err(Busy::Own) => {
                     "all sandboxes that the tenant may run on this machine are in use; try again later"
                 }
                 Err(Busy::All) => "all sandboxes of this machine are in use; try again later",
             },
             PlaceNeed::Soon => match places.take_free(tenant) {
-                Some(share) => return Ok(share),
+                Some(permit) => return Ok(permit),
                 None => "no place for a sandbox is free; the call that needs it waits for one",
             },
         };

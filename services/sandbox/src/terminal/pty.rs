@@ -1,7 +1,7 @@
 //! One terminal: its latest output, its readers, and the end of its program. All of it is in memory: a terminal
 //! ends with its sandbox, and so with this service.
 
-use super::{scrollback::Scrollback, shares::Share};
+use super::{permits::TerminalPermit, scrollback::Scrollback};
 use crate::{
     code::Code,
     error::Error,
@@ -56,12 +56,12 @@ impl Terminal {
         self.state.borrow().info.exit_code.is_some()
     }
 
-    /// Keeps the output of the program until it ends. The guard keeps the sandbox from ending, and the share counts the
+    /// Keeps the output of the program until it ends. The guard keeps the sandbox from ending, and the permit counts the
     /// terminal for its tenant.
     pub(crate) async fn record(
         self: Arc<Self>,
         sandbox: SandboxGuard,
-        share: Share,
+        permit: TerminalPermit,
         mut events: mpsc::Receiver<Event>,
     ) {
         let mut code = CODE_SIGNAL + libc::SIGKILL;
@@ -74,7 +74,7 @@ impl Terminal {
         }
         sandbox.disk().note_end();
         // Drop them before the exit is published: a caller that sees it may release the sandbox at once.
-        drop((sandbox, share));
+        drop((sandbox, permit));
         self.state.send_modify(|state| state.info.exit_code = Some(code.unsigned_abs()));
     }
 

@@ -26,7 +26,7 @@ use crate::{
 };
 use domain::session::environment::SandboxOptions;
 use sandbox_wire::v1::Exec;
-use shares::Share;
+use shares::Permit;
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -80,7 +80,7 @@ pub async fn start(
         _slot: slot,
         _pin: pin,
     };
-    let run = move |_, flight, share| async move { Box::pin(run.run(flight, share)).await };
+    let run = move |_, flight, permit| async move { Box::pin(run.run(flight, permit)).await };
     shared.builds.begin_flight(flight, run).await
 }
 
@@ -111,8 +111,8 @@ struct InstallRun {
 }
 
 impl InstallRun {
-    async fn run(self, flight: Arc<Flight>, share: Share) -> Result<(), Error> {
-        let kept = match self.execute(&flight, share).await {
+    async fn run(self, flight: Arc<Flight>, permit: Permit) -> Result<(), Error> {
+        let kept = match self.execute(&flight, permit).await {
             Ok(()) => self.keep().await,
             Err(error) => Err(error),
         };
@@ -120,7 +120,7 @@ impl InstallRun {
         kept
     }
 
-    async fn execute(&self, flight: &Flight, share: Share) -> Result<(), Error> {
+    async fn execute(&self, flight: &Flight, permit: Permit) -> Result<(), Error> {
         let shared = &self.session.shared;
         let clone = Mount::write(self.clone.path(), "/workspace");
         let sandbox = SandboxSpec {
@@ -129,7 +129,7 @@ impl InstallRun {
             root: shared.images.root(&self.spec.image).await?,
             mounts: [clone].into_iter().chain(shared.doors.mounts(&self.session.key)).collect(),
             options: SandboxOptions::NONE,
-            share: Some(share),
+            permit: Some(permit),
         };
         let exec = self.exec(&sandbox.root);
         let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, sandbox).await?;

@@ -194,7 +194,7 @@ async fn a_sandbox_uses_processor_time_only_when_something_runs_in_it() {
         root: Root::Host,
         mounts: vec![Mount::write(directory.path().join("tree"), "/workspace")],
         options: domain::session::environment::SandboxOptions::NONE,
-        share: None,
+        permit: None,
     };
     let sandbox = Sandbox::start(&launcher, &chassis::tasks::Tasks::default(), spec).await.unwrap();
     if sandbox.processor_time_us().is_none() {

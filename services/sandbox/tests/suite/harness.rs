@@ -421,7 +421,7 @@ pub async fn help_with(facts: Facts, script: &'static str, mounts: Vec<Mount>) -
             .collect(),
         network: Network::None,
         options: domain::session::environment::SandboxOptions::NONE,
-        share: None,
+        permit: None,
     };
     let mut process = launcher.launch(spec).await.unwrap();
     let mut output = String::new();

@@ -234,7 +234,7 @@ async fn reaches(target: &Path) -> bool {
         mounts: vec![Mount::write(&tree, "/workspace"), Mount::read(&out, "/run/sbx/out")],
         network: Network::None,
         options: domain::session::environment::SandboxOptions::NONE,
-        share: None,
+        permit: None,
     };
     launcher.launch(spec).await.unwrap().wait().await;
     target.join("sbx").is_dir()

@@ -3,7 +3,7 @@
 
 use super::lease::Lease;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
-use bus::queue::{Mode, QueueEntry, Share};
+use bus::queue::{Mode, QueueEntry, TenantShare};
 use domain::limits;
 use std::collections::HashSet;
 use store::{
@@ -79,7 +79,7 @@ pub(crate) async fn enqueue(deps: &Deps, claimable: &[Candidate], mode: Mode) ->
 }
 
 fn entry(session: &Candidate) -> QueueEntry<'_> {
-    let share = Share { running_max: session.running_max, weight: session.weight };
+    let share = TenantShare { running_max: session.running_max, weight: session.weight };
     let place = &session.target;
     QueueEntry { tenant: place.tenant, session: &place.session, class: session.class, share: Some(share) }
 }

@@ -1,7 +1,7 @@
 //! Many sessions with an accepted prompt, inserted into Postgres and Redis directly: ten thousand calls would take minutes.
 
 use crate::bench::testbed::Testbed;
-use bus::queue::{EnqueueResult, Mode, QueueEntry, Share};
+use bus::queue::{EnqueueResult, Mode, QueueEntry, TenantShare};
 use domain::{
     ids::{SessionId, TenantId},
     session::Class,
@@ -75,7 +75,7 @@ analyze session_run; analyze session; analyze tenant;";
 pub(in crate::bench) async fn enqueue(bus: &bus::Bus, sessions: &[(TenantId, SessionId)], running_max: u32) {
     for some in sessions.chunks(ENQUEUED_AT_ONCE) {
         let queued = some.iter().map(|(tenant, session)| {
-            let share = Some(Share { running_max, weight: 1 });
+            let share = Some(TenantShare { running_max, weight: 1 });
             bus.enqueue(
                 QueueEntry { tenant: *tenant, session, class: Class::default(), share },
                 Mode::Rebuild,

@@ -4,7 +4,7 @@
 use crate::egress::refusal::Refusal;
 use chassis::{lock, tasks};
 use domain::{egress::host::HostName, ids::TenantId};
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use std::{
     net::{IpAddr, ToSocketAddrs as _},
     sync::{Arc, Mutex},
@@ -107,7 +107,7 @@ impl Lookup {
     }
 
     /// Begins, unless somebody has begun.
-    fn begin(&self, asker: Asker<'_>, place: Share) {
+    fn begin(&self, asker: Asker<'_>, place: Permit) {
         let is_first = self.state.send_if_modified(|state| {
             let is_waiting = *state == LookupState::Waiting;
             if is_waiting {
@@ -133,7 +133,7 @@ async fn look_up(
     places: &Shares<TenantId>,
     tenant: TenantId,
     host: &HostName,
-    place: Share,
+    place: Permit,
 ) -> Option<Option<Vec<IpAddr>>> {
     let mut first = Some(place);
     for _ in 0..TRIES {
@@ -183,7 +183,7 @@ mod tests {
         }
 
         /// Takes all places of the first tenant.
-        fn crowd(&self) -> Share {
+        fn crowd(&self) -> Permit {
             self.places.try_acquire_many(Self::tenant(1), 48).unwrap()
         }
 

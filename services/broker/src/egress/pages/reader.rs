@@ -23,7 +23,7 @@ use reqwest::{
     header::{ACCEPT, CONTENT_TYPE, LOCATION},
 };
 use rpc::v1::ErrorCode;
-use shares::{Share, Shares};
+use shares::{Permit, Shares};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -79,7 +79,7 @@ pub struct Page {
     answer: Response,
     record: JournalRecord,
     visit: Visit,
-    _place: Share,
+    _place: Permit,
 }
 
 /// What bounds the reading of one page.

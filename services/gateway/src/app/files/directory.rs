@@ -19,7 +19,7 @@ use crate::{
 use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, ErrorCode, FileKind};
-use shares::Share;
+use shares::Permit;
 use std::ops::Range;
 use store::{Page, rows::session_row::Session, session::sessions::Filter, tenant::worktrees::SessionArea};
 use tonic::Status;
@@ -127,7 +127,7 @@ impl DirectoryFiles {
         Some(fence(self.tenant, &self.session))
     }
 
-    async fn file_read(&self) -> Result<Share, Error> {
+    async fn file_read(&self) -> Result<Permit, Error> {
         self.state.room.file_read(self.tenant).await
     }
 

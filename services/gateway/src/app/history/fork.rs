@@ -100,7 +100,7 @@ pub(crate) async fn fork(
         return Ok(fork);
     }
     admission::admit(state, account, &[Growth::SESSION, Growth::bytes(1)]).await?;
-    let _share = state.heavy_request(tenant).await?;
+    let _permit = state.heavy_request(tenant).await?;
     let origin = state.store.get_session(tenant, &request.session).await?;
     let outline = state.store.load_outline(tenant, &request.session).await?;
     let end = copy_end(request, &origin, &outline);

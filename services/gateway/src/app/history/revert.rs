@@ -93,7 +93,7 @@ pub(crate) async fn revert(
     point: RevertPoint,
 ) -> Result<Session, Error> {
     let tenant = principal.tenant(Scope::Write)?;
-    let _share = gateway.state.heavy_request(tenant).await?;
+    let _permit = gateway.state.heavy_request(tenant).await?;
     with_hold(&gateway.state, tenant, session, Operation::Revert(point)).await
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn unrevert(
     session: &SessionId,
 ) -> Result<Session, Error> {
     let tenant = principal.tenant(Scope::Write)?;
-    let _share = gateway.state.heavy_request(tenant).await?;
+    let _permit = gateway.state.heavy_request(tenant).await?;
     with_hold(&gateway.state, tenant, session, Operation::Unrevert).await
 }
 

@@ -11,7 +11,7 @@ use domain::{
     limits,
     text::{is_object_id, is_sha256},
 };
-use shares::Share;
+use shares::Permit;
 use std::sync::Arc;
 use store::tenant::{bundle_writer::BundleWriter, bundles::BundleHead};
 
@@ -48,7 +48,7 @@ pub(crate) struct BundleUpload {
     /// The first bytes, at most [`HEAD_BYTES`].
     start: Vec<u8>,
     /// Keeps room in this process for the bytes that Postgres does not have yet.
-    _share: Share,
+    _permit: Permit,
 }
 
 impl BundleUpload {
@@ -78,9 +78,9 @@ impl BundleUpload {
             return Ok(None);
         }
         admission::admit(state, account, &[Growth::bytes(header.size_bytes)]).await?;
-        let share = state.room.for_upload(tenant).await?;
+        let permit = state.room.for_upload(tenant).await?;
         let (room, writer) = (Arc::clone(&state.room), BundleWriter::begin(&state.store, tenant).await?);
-        Ok(Some(Self { room, tenant, header, writer, start: vec![], _share: share }))
+        Ok(Some(Self { room, tenant, header, writer, start: vec![], _permit: permit }))
     }
 
     /// Adds the next bytes.

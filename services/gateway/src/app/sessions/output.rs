@@ -97,7 +97,7 @@ pub(in crate::app) async fn diff_workspace(
         from_commit: session.forked_commit().unwrap_or_default().to_owned(),
     };
     let _turn = state.room.file_read(tenant).await?;
-    let _share = state.heavy_request(tenant).await?;
+    let _permit = state.heavy_request(tenant).await?;
     let diff = state.sandbox.files().diff_workspace(request).await;
     let diff = diff.map_err(|status| Error::from(status).about_files(session.has_workspace))?.into_inner();
     let stat = |file: v1::DiffStat| FileStat {
@@ -145,11 +145,11 @@ pub(crate) async fn export(
         ..sandbox::export(tenant, &session)
     };
     let failure = move |status| Error::from(status).about_files(session.has_workspace);
-    let share = state.heavy_request(tenant).await?;
+    let permit = state.heavy_request(tenant).await?;
     let mut responses = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     state.tasks.spawn("export", async move {
-        let _share = share;
+        let _permit = permit;
         loop {
             let piece = match responses.message().await {
                 Ok(None) => return,

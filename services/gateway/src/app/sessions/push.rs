@@ -92,11 +92,11 @@ pub(crate) async fn push(
     check_message(&request.message)?;
     state.broker.check_push()?;
     let destination = find_destination(state, tenant, &root.source, &owner.info.id, request).await?;
-    let share = state.heavy_request(tenant).await?;
+    let permit = state.heavy_request(tenant).await?;
     let (task_state, message, by) = (state.clone(), request.message.clone(), principal.actor());
     // Boxed because the future is large.
     let work = Box::pin(async move {
-        let _share = share;
+        let _permit = permit;
         let state = &task_state;
         if !destination.is_preview {
             let object = format!("{} {} {}", owner.info.id, destination.url, destination.branch);

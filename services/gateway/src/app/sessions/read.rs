@@ -76,7 +76,7 @@ pub(crate) async fn list(
 ) -> Result<List<SessionView>, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let page = page.check(is_cursor)?;
-    let _share = match filter.search {
+    let _permit = match filter.search {
         Some(_) => Some(state.heavy_request(tenant).await?),
         None => None,
     };

@@ -4,7 +4,7 @@
 use crate::ground::{room::QueueRoom, taken_room::HeldRoom};
 use domain::limits;
 use futures::{Stream, StreamExt as _};
-use shares::Share;
+use shares::Permit;
 use std::{
     pin::Pin,
     sync::Arc,
@@ -41,14 +41,14 @@ struct Queued<T> {
     item: T,
     held: Option<HeldRoom>,
     _bytes: OwnedSemaphorePermit,
-    _share: Option<Share>,
+    _permit: Option<Permit>,
 }
 
 /// A reserved slot of the queue.
 pub(crate) struct QueueSlot<'a, T> {
     slot: mpsc::Permit<'a, Box<Queued<T>>>,
     bytes: OwnedSemaphorePermit,
-    share: Option<Share>,
+    permit: Option<Permit>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -81,11 +81,11 @@ impl<T> Sender<T> {
     /// Cancel-safe.
     pub(crate) async fn reserve(&self, bytes: usize) -> Result<QueueSlot<'_, T>, Left> {
         let mut units = bytes.clamp(1, BYTES_MAX).div_ceil(UNIT_BYTES);
-        let mut share = None;
+        let mut permit = None;
         let waiting = BYTES_MAX / UNIT_BYTES - self.bytes.available_permits();
         if waiting > 0 && waiting + units > FREE_BYTES / UNIT_BYTES {
-            share = self.room.take(units * UNIT_BYTES);
-            if share.is_none() {
+            permit = self.room.take(units * UNIT_BYTES);
+            if permit.is_none() {
                 // Without room, the item waits until it is alone in the queue.
                 units = BYTES_MAX / UNIT_BYTES;
             }
@@ -100,7 +100,7 @@ impl<T> Sender<T> {
             },
         };
         let slot = self.items.reserve().await.map_err(|_| Left)?;
-        Ok(QueueSlot { slot, bytes, share })
+        Ok(QueueSlot { slot, bytes, permit })
     }
 
     /// Waits until the subscriber leaves. Cancel-safe.
@@ -116,7 +116,7 @@ impl<T> Sender<T> {
 impl<T> QueueSlot<'_, T> {
     /// Adds the item, which holds `held` until the subscriber asks for the next one.
     pub(crate) fn fill(self, item: T, held: Option<HeldRoom>) {
-        self.slot.send(Box::new(Queued { item, held, _bytes: self.bytes, _share: self.share }));
+        self.slot.send(Box::new(Queued { item, held, _bytes: self.bytes, _permit: self.permit }));
     }
 }
 

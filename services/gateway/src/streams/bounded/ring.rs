@@ -2,7 +2,7 @@
 //! the oldest items and is told so; it then reads from Postgres.
 
 use crate::ground::room::QueueRoom;
-use shares::Share;
+use shares::Permit;
 use std::{
     collections::VecDeque,
     sync::{
@@ -62,7 +62,7 @@ struct KeptItem<T> {
     _item: Arc<T>,
     bytes: usize,
     /// `None`: it was alone.
-    _share: Option<Share>,
+    _permit: Option<Permit>,
 }
 
 #[derive(Debug)]
@@ -104,18 +104,18 @@ impl<T> Sender<T> {
         let item = Arc::new(item);
         let mut kept = self.backlog.lock();
         kept.trim(self.channel.len(), self.bytes_max);
-        let share = if kept.items.is_empty() { None } else { self.room.take(bytes) };
-        if share.is_none() {
+        let permit = if kept.items.is_empty() { None } else { self.room.take(bytes) };
+        if permit.is_none() {
             // Without room, the newest item is kept alone.
             kept.trim(0, 0);
         }
         // This precedes the send, because the receiver of the item must know that the item holds room.
-        self.backlog.holds_room.store(share.is_some(), Ordering::Relaxed);
+        self.backlog.holds_room.store(permit.is_some(), Ordering::Relaxed);
         if self.channel.send(Arc::downgrade(&item)).is_err() {
             kept.trim(0, 0);
             return;
         }
-        kept.items.push_back(KeptItem { _item: item, bytes, _share: share });
+        kept.items.push_back(KeptItem { _item: item, bytes, _permit: permit });
         kept.bytes += bytes;
         kept.trim(self.channel.len().max(1), self.bytes_max.max(bytes));
     }

@@ -5,7 +5,7 @@ use crate::isolation::{
     root::{image::Root, mount::Mount},
 };
 use domain::{ids::TenantId, session::environment::SandboxOptions};
-use shares::Share;
+use shares::Permit;
 use std::os::fd::OwnedFd;
 
 /// What runs in a sandbox.
@@ -33,5 +33,5 @@ pub struct LaunchSpec {
     /// What its programs may also do.
     pub options: SandboxOptions,
     /// The right to run it, given back when it is gone.
-    pub share: Option<Share>,
+    pub permit: Option<Permit>,
 }

@@ -33,7 +33,7 @@ pub async fn run(door: &Session, of: &MirrorSource, left: &CancellationToken) ->
     if !shared.mirrors.wants(&key) {
         return Ok(false);
     }
-    let _share = shared.mirrors.begin_warm_up(tenant).await?;
+    let _permit = shared.mirrors.begin_warm_up(tenant).await?;
     // The clone, and the copy for the mirror: sessions keep the reserve.
     door.disk.check_room(2 * shared.config.disk_bytes)?;
     // Held, so that the end of the tenant waits for this clone and removes what it kept.

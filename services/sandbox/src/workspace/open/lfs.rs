@@ -25,7 +25,7 @@ use domain::egress::lfs::{
     arrivals::ARRIVALS_WAIT_MAX,
     report::{LFS_REPORT_BYTES_MAX, LfsReport},
 };
-use shares::Share;
+use shares::Permit;
 use std::{
     fs::Permissions,
     os::unix::fs::PermissionsExt as _,
@@ -162,7 +162,7 @@ impl LfsContents<'_> {
     /// Runs the helper. Returns its report; `None` if it printed something else.
     async fn fill(
         &self,
-        turn: Share,
+        turn: Permit,
         store: &Path,
         source: LfsSource<'_>,
         left: &CancellationToken,

@@ -10,21 +10,21 @@ use std::{
 
 /// The terminals that run, by tenant.
 #[derive(Debug, Default)]
-pub struct Shares(Mutex<HashMap<TenantId, usize>>);
+pub struct TerminalPermits(Mutex<HashMap<TenantId, usize>>);
 
 /// The right to one running terminal. Dropping it gives it back.
 #[derive(Debug)]
-pub struct Share {
-    shares: Arc<Shares>,
+pub struct TerminalPermit {
+    permits: Arc<TerminalPermits>,
     tenant: TenantId,
 }
 
-impl Shares {
-    /// Takes a share for one more terminal of a tenant.
+impl TerminalPermits {
+    /// Takes a permit for one more terminal of a tenant.
     ///
     /// # Errors
     /// `terminals_too_many`.
-    pub fn take(self: &Arc<Self>, tenant: TenantId) -> Result<Share, Error> {
+    pub fn take(self: &Arc<Self>, tenant: TenantId) -> Result<TerminalPermit, Error> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = running.entry(tenant).or_default();
         if *count >= TERMINALS_TENANT_MAX {
@@ -33,13 +33,13 @@ impl Shares {
             return Err(Error::refused(Code::TerminalsTooMany, text));
         }
         *count += 1;
-        Ok(Share { shares: Arc::clone(self), tenant })
+        Ok(TerminalPermit { permits: Arc::clone(self), tenant })
     }
 }
 
-impl Drop for Share {
+impl Drop for TerminalPermit {
     fn drop(&mut self) {
-        let mut running = self.shares.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.permits.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = running.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {
@@ -56,15 +56,15 @@ mod tests {
 
     #[test]
     fn one_tenant_cannot_take_the_share_of_another() {
-        let (shares, greedy) = (Arc::new(Shares::default()), TenantId(uuid::Uuid::now_v7()));
-        let mut held: Vec<_> = (0..TERMINALS_TENANT_MAX).map(|_| shares.take(greedy).unwrap()).collect();
-        let refused = shares.take(greedy).unwrap_err();
+        let (permits, greedy) = (Arc::new(TerminalPermits::default()), TenantId(uuid::Uuid::now_v7()));
+        let mut held: Vec<_> = (0..TERMINALS_TENANT_MAX).map(|_| permits.take(greedy).unwrap()).collect();
+        let refused = permits.take(greedy).unwrap_err();
         assert!(refused.to_string().contains("already runs 64 terminals"), "{refused}");
-        drop(shares.take(TenantId(uuid::Uuid::now_v7())).unwrap());
+        drop(permits.take(TenantId(uuid::Uuid::now_v7())).unwrap());
         held.pop();
-        held.push(shares.take(greedy).unwrap());
-        assert!(shares.take(greedy).is_err());
+        held.push(permits.take(greedy).unwrap());
+        assert!(permits.take(greedy).is_err());
         held.clear();
-        assert!(shares.0.lock().unwrap().is_empty(), "nothing is kept of those that have none");
+        assert!(permits.0.lock().unwrap().is_empty(), "nothing is kept of those that have none");
     }
 }
