@@ -2,7 +2,7 @@
 //! address, the time a client may take, and the size of a request's head. The routes limit the bodies.
 
 pub mod admission;
-mod opening;
+mod connection;
 
 use crate::{grpc::PortCertificate, network::Network, tasks};
 use admission::{Admission, AdmissionLimits, Admissions};
@@ -13,13 +13,13 @@ use axum::{
     http::{Extensions, HeaderName, HeaderValue, header::HOST},
     serve::Listener,
 };
+use connection::{Connection, Protocol};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use opening::{Connection, Protocol};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
@@ -192,7 +192,7 @@ pub async fn serve(
         };
         let (speaker, shutdown, certificate) = (speaker.clone(), shutdown.clone(), certificate.clone());
         let connection = async move {
-            let opened = opening::open(stream, certificate, bounds.opening, Arc::new(admission));
+            let opened = connection::open(stream, certificate, bounds.opening, Arc::new(admission));
             // A client that has not sent anything yet loses nothing if its connection ends.
             let Some(Ok(opened)) = shutdown.run_until_cancelled(opened).await else { return };
             speaker.serve(opened, PeerRoutes { routes, peer: Peer(peer.ip()) }, &shutdown).await;

@@ -4,9 +4,9 @@
 //! The first of these files that describes an environment counts: `.flotilla/config.yaml`, `.devcontainer/devcontainer.json`,
 //! `.devcontainer.json`, `.github/workflows/copilot-setup-steps.yml`.
 
+mod builder;
 mod copilot;
 mod devcontainer;
-mod draft;
 
 use crate::{
     Settings,
@@ -16,11 +16,11 @@ use crate::{
     problem::{Problem, Problems},
     substitute::Refusal,
 };
+use builder::ProposalBuilder;
 use domain::{
     policy::{level::Level, reference::Reference},
     session::{Source, repository_name},
 };
-use draft::Draft;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -73,15 +73,15 @@ impl Proposal {
 pub fn find(files: &[(&str, &str)]) -> Result<Option<Proposal>, Problems> {
     for path in FILES {
         let Some((_, text)) = files.iter().find(|(other, _)| *other == path) else { continue };
-        let draft = match path {
-            FILE => Draft::of_config(&parse(Level::Environment, text)?)?,
+        let builder = match path {
+            FILE => ProposalBuilder::of_config(&parse(Level::Environment, text)?)?,
             _ if path.ends_with(".json") => {
                 devcontainer::read(&Document::json(Level::Environment, path, text)?.root)?
             }
             _ => copilot::read(&Document::yaml(Level::Environment, path, text)?.root),
         };
-        if !draft.is_empty() {
-            return propose(path, text.len(), draft).map(Some);
+        if !builder.is_empty() {
+            return propose(path, text.len(), builder).map(Some);
         }
     }
     Ok(None)
@@ -107,9 +107,9 @@ fn parse(level: Level, text: &str) -> Result<Document, Problems> {
     Ok(document)
 }
 
-/// Checks a draft as settings.
-fn propose(file: &str, bytes: usize, draft: Draft) -> Result<Proposal, Problems> {
-    let Draft { environment, unused } = draft;
+/// Checks what a builder has gathered as settings.
+fn propose(file: &str, bytes: usize, builder: ProposalBuilder) -> Result<Proposal, Problems> {
+    let ProposalBuilder { environment, unused } = builder;
     let origin = environment.origin.clone();
     let entry = Member { key: Arc::from(ENVIRONMENT), origin: origin.clone(), node: environment };
     let root = Node { origin, value: Content::Map(vec![entry]) };
@@ -140,14 +140,14 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-impl Draft {
+impl ProposalBuilder {
     /// Takes `environment` from a file that is written for Flotilla.
     fn of_config(document: &Document) -> Result<Self, Problems> {
         let mut problems = Problems::default();
-        let mut draft = Self::new(document.root.origin.clone());
-        for entry in draft::members(&document.root) {
+        let mut builder = Self::new(document.root.origin.clone());
+        for entry in builder::members(&document.root) {
             match &*entry.key {
-                ENVIRONMENT => draft.environment = entry.node.clone(),
+                ENVIRONMENT => builder.environment = entry.node.clone(),
                 _ => problems.push(Problem {
                     origin: entry.origin.clone(),
                     path: KeyPath(vec![Step::Key(Arc::clone(&entry.key))]),
@@ -156,6 +156,6 @@ impl Draft {
                 }),
             }
         }
-        problems.or(draft)
+        problems.or(builder)
     }
 }

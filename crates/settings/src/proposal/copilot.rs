@@ -1,7 +1,7 @@
 //! Reads `copilot-setup-steps.yml`: the variables and commands of its job become an install, and the secrets of GitHub that it names become secrets of the
 //! same names. Actions do not run.
 
-use super::draft::{Draft, items, members, scalar};
+use super::builder::{ProposalBuilder, items, members, scalar};
 use crate::node::{Member, Node, Origin};
 use domain::{secret::SecretName, session::environment::is_variable_name, text::shell_word};
 
@@ -18,45 +18,45 @@ const SILENT: [&str; 4] = ["name", "id", "timeout-minutes", "with"];
 const KNOWN: [&str; 7] = ["env", "container", "steps", "name", "runs-on", "permissions", "timeout-minutes"];
 
 /// Reads the root of the file.
-pub(super) fn read(root: &Node) -> Draft {
-    let mut draft = Draft::new(root.origin.clone());
-    let Some(job) = member(root, "jobs").and_then(|jobs| member(jobs, JOB)) else { return draft };
+pub(super) fn read(root: &Node) -> ProposalBuilder {
+    let mut builder = ProposalBuilder::new(root.origin.clone());
+    let Some(job) = member(root, "jobs").and_then(|jobs| member(jobs, JOB)) else { return builder };
     let variables = [("env", member(root, "env")), ("env", member(job, "env"))];
     for (key, node) in variables.into_iter().filter_map(|(key, node)| Some((key, node?))) {
-        read_variables(&mut draft, key, node);
+        read_variables(&mut builder, key, node);
     }
     if let Some(container) = member(job, "container") {
         match member(container, "image").or(Some(container)).filter(|image| image.as_text().is_some()) {
-            Some(image) => draft.set("image", image.clone()),
-            None => draft.leave_out("container: it names no image"),
+            Some(image) => builder.set("image", image.clone()),
+            None => builder.leave_out("container: it names no image"),
         }
     }
     for entry in members(job).iter().filter(|entry| !KNOWN.contains(&&*entry.key)) {
-        draft.leave_out(&format!("{}: nothing takes its place here", entry.key));
+        builder.leave_out(&format!("{}: nothing takes its place here", entry.key));
     }
     let steps = member(job, "steps").map(items).unwrap_or_default();
     for (at, step) in steps.iter().enumerate() {
         match read_step(step) {
-            Ok(Some(step)) => step.add_to(&mut draft, at),
+            Ok(Some(step)) => step.add_to(&mut builder, at),
             Ok(None) => {}
             Err(reason) => {
                 let name = member(step, "name").and_then(scalar).map(|name| format!(" ({name})"));
-                draft.leave_out(&format!("steps[{at}]{}: {reason}", name.unwrap_or_default()));
+                builder.leave_out(&format!("steps[{at}]{}: {reason}", name.unwrap_or_default()));
             }
         }
     }
-    draft
+    builder
 }
 
-fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
+fn read_variables(builder: &mut ProposalBuilder, key: &str, node: &Node) {
     for entry in members(node) {
         let (text, origin) = (scalar(&entry.node), entry.node.origin.clone());
         if let Some(secret) = text.as_deref().and_then(secret) {
-            draft.set_secret(key, &entry.key, Node::text(origin, secret.to_string()));
+            builder.set_secret(key, &entry.key, Node::text(origin, secret.to_string()));
         } else if let Some(text) = text.filter(|text| !text.contains(EXPRESSION)) {
-            draft.set_variable(key, &entry.key, Node::text(origin, text));
+            builder.set_variable(key, &entry.key, Node::text(origin, text));
         } else {
-            draft.leave_out(&format!("{key}.{}: its value is an expression", entry.key));
+            builder.leave_out(&format!("{key}.{}: its value is an expression", entry.key));
         }
     }
 }
@@ -76,17 +76,18 @@ struct Step<'a> {
 
 impl Step<'_> {
     /// Adds the step, which is number `at`, unless one of its secrets is a variable that already has another value.
-    fn add_to(self, draft: &mut Draft, at: usize) {
+    fn add_to(self, builder: &mut ProposalBuilder, at: usize) {
         let Self { origin, script, secrets } = self;
-        let clash = secrets.iter().find(|(variable, secret)| draft.has_other(&variable.key, secret.as_str()));
+        let clash =
+            secrets.iter().find(|(variable, secret)| builder.has_other(&variable.key, secret.as_str()));
         if let Some((variable, _)) = clash {
             let reason = format!("{} has another value in the job or in an earlier step", variable.key);
-            return draft.leave_out(&format!("steps[{at}]: {reason}"));
+            return builder.leave_out(&format!("steps[{at}]: {reason}"));
         }
-        draft.add_script("install", origin, &script);
+        builder.add_script("install", origin, &script);
         for (variable, secret) in secrets {
             let secret = Node::text(variable.node.origin.clone(), secret.to_string());
-            draft.set_secret(&format!("steps[{at}].env"), &variable.key, secret);
+            builder.set_secret(&format!("steps[{at}].env"), &variable.key, secret);
         }
     }
 }

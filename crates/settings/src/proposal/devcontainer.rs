@@ -1,6 +1,6 @@
 //! Reads `devcontainer.json`: its image, its variables and its commands. Flotilla builds no images, so a Dockerfile and Features have no effect.
 
-use super::draft::{Draft, items, members, scalar};
+use super::builder::{ProposalBuilder, items, members, scalar};
 use crate::{
     node::{Content, KeyPath, Node},
     problem::{Problem, Problems, shown},
@@ -30,66 +30,66 @@ const SILENT: [&str; 3] = ["$schema", "name", "customizations"];
 ///
 /// # Errors
 /// It is no object.
-pub(super) fn read(root: &Node) -> Result<Draft, Problems> {
+pub(super) fn read(root: &Node) -> Result<ProposalBuilder, Problems> {
     if !matches!(root.value, Content::Map(_)) {
         let (origin, path) = (root.origin.clone(), KeyPath::default());
         let (expected, found) = ("an object".to_owned(), shown(root));
         return Err(Problems::one(Problem { origin, path, expected, found }));
     }
-    let mut draft = Draft::new(root.origin.clone());
-    add_commands(&mut draft, root);
+    let mut builder = ProposalBuilder::new(root.origin.clone());
+    add_commands(&mut builder, root);
     for entry in members(root) {
         let (key, node) = (&*entry.key, &entry.node);
         match key {
-            "image" => draft.set("image", node.clone()),
-            "containerEnv" | "remoteEnv" => read_variables(&mut draft, key, node),
+            "image" => builder.set("image", node.clone()),
+            "containerEnv" | "remoteEnv" => read_variables(&mut builder, key, node),
             _ if COMMANDS.iter().any(|(command, _)| *command == key) => {}
             _ if SILENT.contains(&key) => {}
             _ if BUILDS.contains(&key) => {
-                draft
+                builder
                     .unused
                     .push(format!("{key}: Flotilla builds no images; build one in CI, and name it as image"));
             }
-            _ => draft.leave_out(&format!("{key}: it has no effect")),
+            _ => builder.leave_out(&format!("{key}: it has no effect")),
         }
     }
-    Ok(draft)
+    Ok(builder)
 }
 
-fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
+fn read_variables(builder: &mut ProposalBuilder, key: &str, node: &Node) {
     for entry in members(node) {
         let name = &*entry.key;
         match scalar(&entry.node).map(|text| expand(&text)) {
             Some(text) if !text.contains("${") => {
-                draft.set_variable(key, name, Node::text(entry.node.origin.clone(), text));
+                builder.set_variable(key, name, Node::text(entry.node.origin.clone(), text));
             }
-            _ => draft.leave_out(&format!("{key}.{name}: its value depends on a machine")),
+            _ => builder.leave_out(&format!("{key}.{name}: its value depends on a machine")),
         }
     }
 }
 
 /// Adds the commands in the order in which they run.
-fn add_commands(draft: &mut Draft, root: &Node) {
+fn add_commands(builder: &mut ProposalBuilder, root: &Node) {
     let has_image = members(root).iter().any(|entry| &*entry.key == "image");
     for (key, script) in COMMANDS {
         let Some(entry) = members(root).iter().find(|entry| &*entry.key == key) else { continue };
         if script == SETUP && !has_image {
-            draft.leave_out(&format!("{key}: a setup needs an image"));
+            builder.leave_out(&format!("{key}: a setup needs an image"));
         } else {
-            add_command(draft, key, script, &entry.node);
+            add_command(builder, key, script, &entry.node);
         }
     }
 }
 
-fn add_command(draft: &mut Draft, key: &str, script: &str, node: &Node) {
+fn add_command(builder: &mut ProposalBuilder, key: &str, script: &str, node: &Node) {
     match command(node).map(|text| expand(&text)) {
         Some(text) if !text.trim().is_empty() => {
             let is_sudo = |word: &str| word.trim_matches(['\'', '"']) == "sudo";
             let has_sudo = script == SETUP && text.split_whitespace().any(is_sudo);
             let text = if has_sudo { format!("{SUDO}\n{text}") } else { text };
-            draft.add_script(script, &node.origin, &text);
+            builder.add_script(script, &node.origin, &text);
         }
-        _ => draft.leave_out(&format!("{key}: it is no command")),
+        _ => builder.leave_out(&format!("{key}: it is no command")),
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{
     arrivals::{Arrivals, ObjectsBringer},
     content::MirrorContent,
-    draft::{Draft, DraftParts},
     generation::Generation,
     key::MirrorKey,
     ledger::Ledger,
+    next_generation::{GenerationParts, NextGeneration},
     objects::{MirrorObjects, SessionObjects},
     writes::Writes,
 };
@@ -236,7 +236,7 @@ impl Mirrors {
             };
             let objects = &MirrorObjects::choose(earlier, bytes_max - content.bytes());
             let base = base.as_ref();
-            self.replace(&DraftParts { key, content, clone: Some(clone), objects, session: None, base })
+            self.replace(&GenerationParts { key, content, clone: Some(clone), objects, session: None, base })
         })
     }
 
@@ -286,22 +286,22 @@ impl Mirrors {
             return Ok(());
         }
         let base = Some(&base);
-        self.replace(&DraftParts { key, content, clone: None, objects, session: Some(session), base })?;
+        self.replace(&GenerationParts { key, content, clone: None, objects, session: Some(session), base })?;
         Ok(())
     }
 
     /// Puts a next generation into the place of the earlier one, unless another clone has replaced that one meanwhile, or there is no room. Returns it if
     /// it is kept. Blocks.
-    fn replace(&self, parts: &DraftParts<'_>) -> Result<Option<Arc<Generation>>, Error> {
+    fn replace(&self, parts: &GenerationParts<'_>) -> Result<Option<Arc<Generation>>, Error> {
         let host = &self.spec.quota.host;
         if !host.has_reserve(host.free()?.saturating_sub(Space { bytes: parts.new_bytes(), inodes: 0 })) {
             return Ok(None);
         }
         let name = uuid::Uuid::now_v7().simple().to_string();
-        let draft = Draft::write(self.spec.layout.mirror_drafts().join(&name), parts);
-        let draft = draft.map_err(Error::io("write a mirror"))?;
+        let next = NextGeneration::write(self.spec.layout.mirror_drafts().join(&name), parts);
+        let next = next.map_err(Error::io("write a mirror"))?;
         let tenant = self.spec.layout.mirrors().join(parts.key.tenant.to_string());
-        let read = Generation::read(parts.key.tenant, draft.directory.clone(), self.spec.tasks.clone());
+        let read = Generation::read(parts.key.tenant, next.directory.clone(), self.spec.tasks.clone());
         let (mut generation, used_at) = read.map_err(Error::io("read a new mirror"))?;
         let mut ledger = lock(&self.ledger);
         let is_wanted = ledger.is_newest(parts.key, parts.base);
@@ -310,7 +310,7 @@ impl Mirrors {
         }
         generation.directory = tenant.join(&name);
         let moved =
-            layout::make_passage(&tenant).and_then(|()| fs::rename(&draft.directory, &generation.directory));
+            layout::make_passage(&tenant).and_then(|()| fs::rename(&next.directory, &generation.directory));
         moved.map_err(Error::io("move a mirror into its place"))?;
         let kept = ledger.add(generation, used_at);
         drop(ledger);

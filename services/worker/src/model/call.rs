@@ -3,7 +3,7 @@
 // Continues in `record`, which stores the parts.
 
 use super::{
-    draft::{self, Draft},
+    answer_draft::{self, AnswerDraft},
     failure::{self, cut_off},
     gate::{self, Bill, CallPlan, OpenCall},
 };
@@ -38,7 +38,7 @@ pub(crate) struct ModelCall {
     call: OpenCall,
     attempt: Attempt,
     message: Assistant,
-    draft: Draft,
+    draft: AnswerDraft,
     answer: Accumulator,
 }
 
@@ -125,7 +125,7 @@ impl ModelCall {
             call: gate::open(deps, plan, &Bill::default()),
             attempt,
             message,
-            draft: Draft::default(),
+            draft: AnswerDraft::default(),
             answer: Accumulator::default(),
         }
     }
@@ -167,12 +167,14 @@ impl ModelCall {
         self.answer.push(&event);
         match event {
             StreamEvent::Started { .. } => {}
-            StreamEvent::TextStart { index } => self.open(index, draft::Kind::Text, record).await?,
-            StreamEvent::ReasoningStart { index } => self.open(index, draft::Kind::Reasoning, record).await?,
+            StreamEvent::TextStart { index } => self.open(index, answer_draft::Kind::Text, record).await?,
+            StreamEvent::ReasoningStart { index } => {
+                self.open(index, answer_draft::Kind::Reasoning, record).await?
+            }
             StreamEvent::ToolStart { index, id, name } => {
                 let call_id = self.unique(&domain::text::without_nul(&id));
                 let name = domain::text::without_nul(&name).into_owned();
-                self.open(index, draft::Kind::Tool { call_id, name }, record).await?;
+                self.open(index, answer_draft::Kind::Tool { call_id, name }, record).await?;
             }
             StreamEvent::Text { index, delta } | StreamEvent::Reasoning { index, delta } => {
                 self.draft.push(index, &domain::text::without_nul(&delta));
@@ -203,12 +205,17 @@ impl ModelCall {
         PartialAnswer { events, entry: self.call.entry() }
     }
 
-    async fn open(&mut self, index: u32, kind: draft::Kind, record: &mut Record) -> Result<(), WriteError> {
+    async fn open(
+        &mut self,
+        index: u32,
+        kind: answer_draft::Kind,
+        record: &mut Record,
+    ) -> Result<(), WriteError> {
         // Send the text of earlier parts first: clients show parts in the order in which they begin.
         self.draft.send_rest(record, &self.message.id);
-        let opening = draft::Opening { index, id: self.deps.id(PartId::make), kind, now: now() };
+        let start = answer_draft::BlockStart { index, id: self.deps.id(PartId::make), kind, now: now() };
         let ended = self.draft.take_ended(&self.message);
-        let part = self.draft.open(opening, &self.message);
+        let part = self.draft.open(start, &self.message);
         record.write(Write::of(ended.into_iter().chain([part]).map(part_updated).collect())).await
     }
 
@@ -269,8 +276,10 @@ impl ModelCall {
         let blocks = std::mem::take(&mut self.answer).finish().blocks;
         let drafts = self.draft.blocks().map(|(id, kind)| (id.clone(), kind.clone()));
         let calls = drafts.zip(blocks).filter_map(|((part_id, kind), block)| match kind {
-            draft::Kind::Tool { call_id, name } => Some(FinishedCall { part_id, call_id, name, block }),
-            draft::Kind::Text | draft::Kind::Reasoning => None,
+            answer_draft::Kind::Tool { call_id, name } => {
+                Some(FinishedCall { part_id, call_id, name, block })
+            }
+            answer_draft::Kind::Text | answer_draft::Kind::Reasoning => None,
         });
         calls.collect()
     }

@@ -16,15 +16,15 @@ use std::{
     sync::Arc,
 };
 
-/// A draft. Dropping it removes it, unless it was moved into its place.
+/// A generation that is not in its place yet. Dropping it removes it, unless it was moved there.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct NextGeneration {
     pub(super) directory: PathBuf,
 }
 
-/// What a draft is made of.
+/// What a generation is made of.
 #[derive(Debug)]
-pub(super) struct DraftParts<'a> {
+pub(super) struct GenerationParts<'a> {
     pub(super) key: &'a MirrorKey,
     /// Its packs, and what its references name.
     pub(super) content: &'a MirrorContent,
@@ -38,7 +38,7 @@ pub(super) struct DraftParts<'a> {
     pub(super) base: Option<&'a Arc<Generation>>,
 }
 
-impl DraftParts<'_> {
+impl GenerationParts<'_> {
     /// What the files take that the earlier generation does not have; bytes.
     pub(super) fn new_bytes(&self) -> u64 {
         let files = self.content.files.iter().filter(|file| self.earlier(file).is_none());
@@ -72,13 +72,13 @@ impl DraftParts<'_> {
     }
 }
 
-impl Draft {
-    /// Writes a draft to `directory`, which does not exist. Blocks.
-    pub(super) fn write(directory: PathBuf, parts: &DraftParts<'_>) -> io::Result<Self> {
-        let draft = Self { directory };
-        Generation::write_frame(&draft.directory, parts.key, parts.content, parts.objects)?;
+impl NextGeneration {
+    /// Writes a generation to `directory`, which does not exist. Blocks.
+    pub(super) fn write(directory: PathBuf, parts: &GenerationParts<'_>) -> io::Result<Self> {
+        let next = Self { directory };
+        Generation::write_frame(&next.directory, parts.key, parts.content, parts.objects)?;
         for file in &parts.content.files {
-            let place = draft.directory.join(PACKS).join(&file.name);
+            let place = next.directory.join(PACKS).join(&file.name);
             match parts.earlier(file) {
                 // Both belong to the service, and no other user can write them.
                 Some(earlier) => fs::hard_link(earlier, place)?,
@@ -86,17 +86,17 @@ impl Draft {
             }
         }
         for pointer in parts.objects.pointers() {
-            let place = draft.directory.join(OBJECTS).join(pointer.oid());
+            let place = next.directory.join(OBJECTS).join(pointer.oid());
             match parts.earlier_object(pointer) {
                 Some(earlier) => fs::hard_link(earlier, place)?,
                 None => parts.copy_object(pointer, &place)?,
             }
         }
-        Ok(draft)
+        Ok(next)
     }
 }
 
-impl Drop for Draft {
+impl Drop for NextGeneration {
     fn drop(&mut self) {
         if let Err(error) = remove_directory(&self.directory) {
             tracing::warn!(%error, "a mirror that was not kept takes space until the next start");

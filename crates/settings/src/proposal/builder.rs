@@ -16,14 +16,14 @@ const ENV: &str = "env";
 const SECRETS: &str = "secrets";
 
 /// An environment, and what else its file has.
-pub(super) struct Draft {
+pub(super) struct ProposalBuilder {
     /// The value of `environment` in settings.
     pub(super) environment: Node,
     /// Sentences about what has no effect.
     pub(super) unused: Vec<String>,
 }
 
-impl Draft {
+impl ProposalBuilder {
     pub(super) fn new(origin: Origin) -> Self {
         Self { environment: Node { origin, value: Content::Map(vec![]) }, unused: vec![] }
     }

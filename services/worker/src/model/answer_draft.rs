@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 /// The start of a block.
-pub(super) struct Opening {
+pub(super) struct BlockStart {
     pub(super) index: u32,
     pub(super) id: PartId,
     pub(super) kind: Kind,
@@ -68,7 +68,7 @@ struct BlockEnd {
 
 /// All blocks of one answer.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct AnswerDraft {
     /// In the order in which they began.
     blocks: Vec<DraftBlock>,
     newest: Option<SentText>,
@@ -88,10 +88,10 @@ impl SentText {
     }
 }
 
-impl Draft {
+impl AnswerDraft {
     /// Begins a block and returns its part, which is still empty.
-    pub(super) fn open(&mut self, opening: Opening, message: &Assistant) -> Part {
-        let Opening { index, id, kind, now } = opening;
+    pub(super) fn open(&mut self, start: BlockStart, message: &Assistant) -> Part {
+        let BlockStart { index, id, kind, now } = start;
         let body = match &kind {
             Kind::Text => text_body(String::new(), None, Span { start: now, end: None }),
             Kind::Reasoning => reasoning_body(String::new(), None, Span { start: now, end: None }),

@@ -11,9 +11,9 @@ fn message() -> Assistant {
 
 /// The stored text of a block that arrived in `deltas`, and the text that was sent and stored while it streamed.
 fn texts(kind: Kind, deltas: &[&str], metadata: Option<Map<String, Value>>) -> (String, String) {
-    let (mut draft, message) = (Draft::default(), message());
+    let (mut draft, message) = (AnswerDraft::default(), message());
     let id: PartId = "prt_1".parse().expect("an id");
-    draft.open(Opening { index: 0, id, kind, now: Timestamp(1) }, &message);
+    draft.open(BlockStart { index: 0, id, kind, now: Timestamp(1) }, &message);
     deltas.iter().for_each(|delta| draft.push(0, delta));
     draft.set_metadata(0, metadata);
     let streamed = draft.blocks[0].text[..draft.blocks[0].trimmed].to_owned();
@@ -47,19 +47,19 @@ fn a_text_ends_without_white_space_and_nothing_that_was_sent_is_taken_back() {
 
 #[test]
 fn white_space_alone_wakes_nobody() {
-    let (mut draft, message) = (Draft::default(), message());
+    let (mut draft, message) = (AnswerDraft::default(), message());
     let id: PartId = "prt_1".parse().expect("an id");
-    draft.open(Opening { index: 0, id, kind: Kind::Text, now: Timestamp(1) }, &message);
+    draft.open(BlockStart { index: 0, id, kind: Kind::Text, now: Timestamp(1) }, &message);
     draft.push(0, "\n");
     assert_eq!(draft.next_flush(), draft.blocks[0].store_at(), "it is looked at once, with the next chunk");
 }
 
 #[test]
 fn the_part_of_a_block_that_is_over_is_returned_once_and_not_changed() {
-    let (mut draft, message) = (Draft::default(), message());
-    let open = |draft: &mut Draft, index: u32, kind: Kind| {
+    let (mut draft, message) = (AnswerDraft::default(), message());
+    let open = |draft: &mut AnswerDraft, index: u32, kind: Kind| {
         let id: PartId = format!("prt_{index}").parse().expect("an id");
-        draft.open(Opening { index, id, kind, now: Timestamp(1) }, &message);
+        draft.open(BlockStart { index, id, kind, now: Timestamp(1) }, &message);
     };
     let signature = |text: &str| Some(Map::from_iter([("signature".to_owned(), json!(text))]));
     open(&mut draft, 0, Kind::Reasoning);
