@@ -235,8 +235,8 @@ async fn begin(
         None => service::secret(&paths.data, service::OPERATOR_KEY)?,
     };
     let listen = port::choose(&paths.data, arguments.listen);
-    let reach = service::Reach { listen, operator_key: &operator_key };
-    let gateway = service::gateway(paths, &backends, &reach, &models.names);
+    let access = service::GatewayAccess { listen, operator_key: &operator_key };
+    let gateway = service::gateway(paths, &backends, &access, &models.names);
     let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
     let gateway_url = addresses.pop().unwrap_or_default();
     port::keep(&paths.data, &gateway_url)?;

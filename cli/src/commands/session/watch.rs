@@ -95,7 +95,7 @@ async fn show_stream(
     let (mut until, mut left) = (show.until, limit);
     let (session, word) = loop {
         let begun = Instant::now();
-        let end = read(client, output, &mut reading, Reach { until, limit: left, view: &view }).await?;
+        let end = read(client, output, &mut reading, ReadingPlan { until, limit: left, view: &view }).await?;
         // The time in which a person answers does not count.
         left = left.saturating_sub(begun.elapsed());
         let end = match end {
@@ -148,7 +148,7 @@ fn is_asking(session: &Session, word: &str) -> bool {
 }
 
 /// How far a stream is read now.
-struct Reach<'a, 'b> {
+struct ReadingPlan<'a, 'b> {
     until: Until,
     limit: Duration,
     view: &'a RefCell<View<'b>>,
@@ -167,7 +167,7 @@ async fn read(
     client: &Client,
     output: &Output,
     reading: &mut Reading<'_>,
-    Reach { until, limit, view }: Reach<'_, '_>,
+    ReadingPlan { until, limit, view }: ReadingPlan<'_, '_>,
 ) -> Result<ReadingEnd> {
     let session_id = reading.session_id();
     let sink = |item: &Item| view.borrow_mut().show(item);

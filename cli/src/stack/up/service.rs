@@ -33,7 +33,7 @@ const EGRESS: &str = "egress";
 const PUSH: &str = "push";
 
 /// The address of the gateway, and the operator's key.
-pub(super) struct Reach<'a> {
+pub(super) struct GatewayAccess<'a> {
     pub listen: SocketAddr,
     pub operator_key: &'a str,
 }
@@ -140,12 +140,17 @@ pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, confi
 }
 
 /// The gateway, for prompts that name one of `models`.
-pub(super) fn gateway(paths: &StackPaths, backends: &Backends, reach: &Reach<'_>, models: &[String]) -> Spec {
+pub(super) fn gateway(
+    paths: &StackPaths,
+    backends: &Backends,
+    access: &GatewayAccess<'_>,
+    models: &[String],
+) -> Spec {
     let mut spec = spec(paths, "gateway", "gateway", "FLOTILLA_GATEWAY_LISTEN");
     let (sandbox, broker) = (&backends.sandbox_tokens.gateway, &backends.broker_tokens.gateway);
     spec.connect(backends, &OwnTokens { sandbox, broker });
-    spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
-    spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
+    spec.set("FLOTILLA_GATEWAY_LISTEN", access.listen.to_string());
+    spec.set("FLOTILLA_OPERATOR_KEY", access.operator_key.to_owned());
     spec.set("FLOTILLA_MODELS", models.join(","));
     spec
 }
@@ -266,10 +271,10 @@ mod tests {
             broker_url: none(),
             broker_tokens: tokens("broker"),
         };
-        let reach = Reach { listen: SocketAddr::from(([127, 0, 0, 1], 0)), operator_key: "key" };
+        let access = GatewayAccess { listen: SocketAddr::from(([127, 0, 0, 1], 0)), operator_key: "key" };
         for (spec, token) in [
             (worker(&paths, &backends, 1, None), "of-worker"),
-            (gateway(&paths, &backends, &reach, &[]), "of-gateway"),
+            (gateway(&paths, &backends, &access, &[]), "of-gateway"),
         ] {
             for service in ["sandbox", "broker"] {
                 let variable = format!("FLOTILLA_{}_TOKEN", service.to_ascii_uppercase());

@@ -35,7 +35,7 @@ const LOOKUPS_MAX: u32 = 64;
 
 /// Which addresses a session may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum AllowedAddresses {
     /// Those of the public internet, and what the operator opened.
     Opened,
     /// Only those of the public internet.
@@ -95,10 +95,10 @@ impl Names {
     /// # Errors
     /// `Unresolved`, `Private`.
     pub(super) async fn find(&self, tenant: TenantId, host: &HostName, port: u16) -> Result<Route, Refusal> {
-        self.find_within(tenant, host, port, Reach::Opened).await
+        self.find_within(tenant, host, port, AllowedAddresses::Opened).await
     }
 
-    /// The same within a reach.
+    /// The same, with addresses of this kind.
     ///
     /// # Errors
     /// `Unresolved`, `Private`.
@@ -107,10 +107,10 @@ impl Names {
         tenant: TenantId,
         host: &HostName,
         port: u16,
-        reach: Reach,
+        allowed: AllowedAddresses,
     ) -> Result<Route, Refusal> {
         match self.fixed.get(host) {
-            Some(fixed) if reach == Reach::Opened => return Ok(Route::Direct(vec![*fixed])),
+            Some(fixed) if allowed == AllowedAddresses::Opened => return Ok(Route::Direct(vec![*fixed])),
             Some(_) => return Err(Refusal::Private(host.clone())),
             None => {}
         }
@@ -119,7 +119,7 @@ impl Names {
         }
         let asker = Asker { places: &self.places, tenant, host, time: FIND_TIMEOUT };
         let addresses = self.lookup(tenant, host).wait(asker).await?;
-        if !addresses.iter().all(|address| self.is_within(*address, reach)) {
+        if !addresses.iter().all(|address| self.is_within(*address, allowed)) {
             return Err(Refusal::Private(host.clone()));
         }
         Ok(Route::Direct(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()))
@@ -127,12 +127,12 @@ impl Names {
 
     /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: it found none, or they are not open. A host to which the operator gives an
     /// address has its port too.
-    fn recall(&self, host: &HostName, reach: Reach) -> Option<Vec<SocketAddr>> {
+    fn recall(&self, host: &HostName, allowed: AllowedAddresses) -> Option<Vec<SocketAddr>> {
         if let Some(fixed) = self.fixed.get(host) {
-            return (reach == Reach::Opened).then(|| vec![*fixed]);
+            return (allowed == AllowedAddresses::Opened).then(|| vec![*fixed]);
         }
         let addresses = lock(&self.answers).get(host)?.lookup.answer()??;
-        let are_within = addresses.iter().all(|address| self.is_within(*address, reach));
+        let are_within = addresses.iter().all(|address| self.is_within(*address, allowed));
         are_within.then(|| addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect())
     }
 
@@ -142,9 +142,9 @@ impl Names {
     }
 
     /// Whether sessions may reach an address.
-    fn is_within(&self, address: IpAddr, reach: Reach) -> bool {
+    fn is_within(&self, address: IpAddr, allowed: AllowedAddresses) -> bool {
         let is_opened = || self.opened.iter().any(|network| network.contains(&address));
-        is_public(address) || reach == Reach::Opened && is_opened()
+        is_public(address) || allowed == AllowedAddresses::Opened && is_opened()
     }
 
     fn lookup(&self, tenant: TenantId, host: &HostName) -> Arc<Lookup> {
@@ -191,20 +191,20 @@ fn excess(answers: &HashMap<HostName, DnsAnswer>, tenant: TenantId) -> Option<Ho
 #[derive(Debug)]
 pub(super) struct CheckedNames {
     names: Arc<Names>,
-    reach: Reach,
+    allowed: AllowedAddresses,
 }
 
 impl CheckedNames {
     /// Those that [`Names::find_within`] found.
-    pub(super) fn new(names: Arc<Names>, reach: Reach) -> Self {
-        Self { names, reach }
+    pub(super) fn new(names: Arc<Names>, allowed: AllowedAddresses) -> Self {
+        Self { names, allowed }
     }
 }
 
 impl Resolve for CheckedNames {
     fn resolve(&self, name: Name) -> Resolving {
         let addresses =
-            HostName::parse(name.as_str()).ok().and_then(|host| self.names.recall(&host, self.reach));
+            HostName::parse(name.as_str()).ok().and_then(|host| self.names.recall(&host, self.allowed));
         Box::pin(async move {
             let addresses = addresses.ok_or_else(|| io::Error::other("its address was not checked"))?;
             Ok(Box::new(addresses.into_iter()) as Box<_>)
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn only_public_and_opened_addresses_are_open() {
         let names = Names::new(vec!["10.1.0.0/16".parse().unwrap()], BTreeMap::new());
-        let is_open = |address: &str| names.is_within(address.parse().unwrap(), Reach::Opened);
+        let is_open = |address: &str| names.is_within(address.parse().unwrap(), AllowedAddresses::Opened);
         for open in ["1.1.1.1", "10.1.2.3", "2606:4700::1111"] {
             assert!(is_open(open), "{open}");
-            let is_public = names.is_within(open.parse().unwrap(), Reach::Public);
+            let is_public = names.is_within(open.parse().unwrap(), AllowedAddresses::Public);
             assert_eq!(is_public, open != "10.1.2.3", "{open}");
         }
         for closed in
@@ -251,9 +251,9 @@ mod tests {
         let Ok(Route::Direct(found)) = names.find(tenant, &public, 443).await else { panic!("it is public") };
         assert_eq!(found, ["1.1.1.1:443".parse::<SocketAddr>().unwrap()]);
         // A connection goes only to what was found and is open.
-        assert_eq!(names.recall(&public, Reach::Opened), Some(vec!["1.1.1.1:0".parse().unwrap()]));
+        assert_eq!(names.recall(&public, AllowedAddresses::Opened), Some(vec!["1.1.1.1:0".parse().unwrap()]));
         for closed in [&home, &mixed, &HostName::parse("other.example.com").unwrap()] {
-            assert_eq!(names.recall(closed, Reach::Opened), None, "{closed}");
+            assert_eq!(names.recall(closed, AllowedAddresses::Opened), None, "{closed}");
         }
         let unknown = keep("unknown.example.com", None);
         assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
@@ -290,9 +290,9 @@ mod tests {
         let proxy = UpstreamProxy::parse("http://proxy.acme.dev:3128", exceptions).unwrap();
         let names = Names::new(vec![], fixed).through(Some(Arc::new(proxy)));
         let outside = host("unknown.example.com");
-        for reach in [Reach::Opened, Reach::Public] {
-            let route = names.find_within(tenant, &outside, 443, reach).await.unwrap();
-            assert!(route.upstream().is_some(), "{reach:?}");
+        for allowed in [AllowedAddresses::Opened, AllowedAddresses::Public] {
+            let route = names.find_within(tenant, &outside, 443, allowed).await.unwrap();
+            assert!(route.upstream().is_some(), "{allowed:?}");
         }
         let route = names.find(tenant, &host("fixed.acme.dev"), 443).await.unwrap();
         assert!(route.upstream().is_none());
@@ -300,6 +300,6 @@ mod tests {
         names.remember(tenant, &inside, Some(vec!["10.1.2.4".parse().unwrap()]));
         assert!(matches!(names.find(tenant, &inside, 443).await, Err(Refusal::Private(_))));
         // No client connects to a name that was not looked up here.
-        assert_eq!(names.recall(&outside, Reach::Opened), None);
+        assert_eq!(names.recall(&outside, AllowedAddresses::Opened), None);
     }
 }

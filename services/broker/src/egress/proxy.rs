@@ -5,7 +5,7 @@ use super::{
     clock::now,
     head::{self, Protocol, Target},
     hello,
-    names::{Names, Reach},
+    names::{AllowedAddresses, Names},
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
     rules::Grants,
@@ -88,10 +88,10 @@ impl Proxy {
     ///
     /// # Errors
     /// `NotAllowed`.
-    pub(super) fn check_for_page(&self, host: &HostName) -> Result<Reach, Refusal> {
+    pub(super) fn check_for_page(&self, host: &HostName) -> Result<AllowedAddresses, Refusal> {
         match self.check(host) {
-            Ok(()) => Ok(Reach::Opened),
-            Err(Refusal::NothingAllowed(_)) => Ok(Reach::Public),
+            Ok(()) => Ok(AllowedAddresses::Opened),
+            Err(Refusal::NothingAllowed(_)) => Ok(AllowedAddresses::Public),
             Err(refusal) => Err(refusal),
         }
     }

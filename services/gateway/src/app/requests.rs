@@ -13,7 +13,7 @@ use domain::{
     conversation::request::{Answer, Id},
     ids::{EventId, PermissionId, QuestionId, SessionId},
     limits,
-    policy::permission::Scope as Reach,
+    policy::permission::Scope as ApprovalScope,
     text::without_nul,
 };
 use store::{
@@ -125,8 +125,8 @@ pub(crate) async fn answer(
     answer: &Answer,
 ) -> Result<(), Error> {
     let scope = match answer {
-        Answer::Always { scope: Reach::Project | Reach::Tenant } => Scope::Manage,
-        Answer::Always { scope: Reach::Session }
+        Answer::Always { scope: ApprovalScope::Project | ApprovalScope::Tenant } => Scope::Manage,
+        Answer::Always { scope: ApprovalScope::Session }
         | Answer::Once
         | Answer::Reject { .. }
         | Answer::Labels { .. }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     cause::innermost,
-    egress::names::{CheckedNames, Names, Reach},
+    egress::names::{AllowedAddresses, CheckedNames, Names},
     outside::{client::OutsideClient, proxy::UpstreamProxy, route::Route},
     secrets::vault::Vault,
 };
@@ -83,7 +83,7 @@ impl GitServers {
             builder.tls_certs_merge(authorities.iter().cloned())
         };
         let check = |builder: ClientBuilder| {
-            builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), Reach::Opened)))
+            builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), AllowedAddresses::Opened)))
         };
         let upstream = names.upstream();
         let http = OutsideClient::new(upstream, || prepare(chassis::http::builder()), check)?;

@@ -7,7 +7,7 @@ use crate::{
     egress::{
         journal::{Journal, JournalRecord},
         key::DoorKey,
-        names::{CheckedNames, Names, Reach},
+        names::{AllowedAddresses, CheckedNames, Names},
         page_error::PageError,
         proxy::Proxy,
         refusal::Refusal,
@@ -102,14 +102,14 @@ impl Pages {
     /// # Errors
     /// The certificates of this system cannot be used.
     pub(in crate::egress) fn new(names: Arc<Names>, journal: Arc<Journal>) -> Result<Self, reqwest::Error> {
-        let client = |reach| {
+        let client = |allowed| {
             // No connection of one tenant serves another.
             let build = || chassis::http::builder().pool_max_idle_per_host(0);
             OutsideClient::new(names.upstream(), build, |builder: ClientBuilder| {
-                builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), reach)))
+                builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), allowed)))
             })
         };
-        let (opened, public) = (client(Reach::Opened)?, client(Reach::Public)?);
+        let (opened, public) = (client(AllowedAddresses::Opened)?, client(AllowedAddresses::Public)?);
         Ok(Self { opened, public, names, journal, places: Shares::three_quarters(PAGES_MAX) })
     }
 
@@ -158,18 +158,18 @@ impl Pages {
     async fn ask(&self, proxy: &Proxy, url: &Url, record: &mut JournalRecord) -> Result<Response, PageError> {
         let (host, port) = address(url)?;
         host.as_str().clone_into(&mut record.host);
-        let reach = proxy.check_for_page(&host)?;
+        let allowed = proxy.check_for_page(&host)?;
         if record.relay.is_used_up() {
             return Err(proxy.quota_refusal().into());
         }
         // The client goes this way alone.
-        let route = self.names.find_within(record.tenant(), &host, port, reach).await?;
+        let route = self.names.find_within(record.tenant(), &host, port, allowed).await?;
         let mut dialled = url.clone();
         if self.names.is_fixed(&host) {
             // The address that the operator gives to a host has a port of its own, which counts only without one in the URL.
             dialled.set_port(None).map_err(|()| PageError::Address)?;
         }
-        let client = if reach == Reach::Opened { &self.opened } else { &self.public };
+        let client = if allowed == AllowedAddresses::Opened { &self.opened } else { &self.public };
         let upstream = route.upstream();
         let sent = client.by(upstream).get(dialled).header(ACCEPT, ACCEPTED).send().await;
         let answer = sent.map_err(|error| explain(&error, upstream))?;
