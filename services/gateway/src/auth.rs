@@ -1,4 +1,5 @@
-//! Authentication: API keys, those of open streams, the limit on wrong keys, and the address that a call comes from.
+//! Authentication: API keys, those of open streams, the limit on wrong keys, the address and the web page that a call
+//! comes from.
 
 pub(crate) mod attempts;
 pub(crate) mod client;
@@ -6,5 +7,6 @@ pub(crate) mod key;
 mod key_cache;
 pub(crate) mod keys;
 pub(crate) mod live_keys;
+pub(crate) mod origin;
 pub(crate) mod principal;
 pub(crate) mod refused_keys;

@@ -1,7 +1,7 @@
 //! Reports whether the gateway can work. It needs Postgres with a schema that fits. Without Redis and NATS it is slower; without the sandbox and the broker
 //! it cannot show and push files.
 
-use crate::ground::state::State;
+use crate::state::State;
 use rpc::v1;
 use std::time::Duration;
 use store::schema::NewerSchema;

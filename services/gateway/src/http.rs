@@ -2,8 +2,11 @@
 //! one below `/api`, `contract` the list and the description of all operations.
 // Continues in contract::table, which lists the operations, and in v1::messages, for a prompt.
 
+mod callers;
 pub(crate) mod contract;
-mod ground;
+mod input;
+mod refusal;
 pub(crate) mod routes;
+mod sse;
 mod v1;
 mod v2;

@@ -1,22 +1,28 @@
 //! The gateway: all traffic in and out. It authenticates, accepts work, and forwards events; it runs nothing itself.
 //!
-//! Floors, from the top: `router`; the protocols `grpc` and `http`, which do not know each other; the use cases `app`; `streams` and
-//! `auth`; `ground`. A module imports only from floors below it.
+//! Floors, from the top: `router`; the protocols `grpc` and `http`, which do not know each other; the use cases `app`; `streams`; `state`,
+//! the handle of what every call shares; `auth`, `backends`, `memory` and `quotas`; `errors`. A module imports only from floors below it.
 
 pub mod admin;
 pub mod config;
 
 mod app;
 mod auth;
-mod ground;
+mod backends;
+mod directory_project;
+mod errors;
 mod grpc;
 mod health;
 mod http;
+mod memory;
+mod quotas;
 mod router;
+mod scope;
+mod state;
 mod streams;
 
 use anyhow::Context as _;
-use app::ground::gateway::Gateway;
+use app::gateway::Gateway;
 use auth::keys::Keys;
 use chassis::{
     backends::sandbox_check::{SandboxCheck, SandboxIds},
@@ -24,7 +30,7 @@ use chassis::{
 };
 use config::Config;
 use futures::FutureExt as _;
-use ground::state::State;
+use state::State;
 use std::{sync::Arc, time::Duration};
 use store::schema::{self, NewerSchema};
 use streams::{feed::Feeds, fleet};

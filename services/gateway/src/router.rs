@@ -8,11 +8,12 @@ mod live_streams;
 mod port_refusals;
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::client,
-    ground::{bodies, error::Error, room},
+    errors::error::Error,
     grpc::{service::Service, status::to_status},
     http::{contract::unsupported, routes},
+    memory::{bodies, room},
 };
 use axum::{
     Router,

@@ -1,10 +1,7 @@
 //! The models and tools that the workers offer.
 
-use crate::{
-    app::ground::gateway::Gateway,
-    auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
-};
+use super::gateway::Gateway;
+use crate::{auth::principal::Principal, errors::error::Error, scope::Scope};
 use domain::{conversation::message::ModelRef, model::Facts, policy::tool::Spec};
 
 /// A model that prompts may name, with the facts that the workers report about it.

@@ -1,10 +1,12 @@
 //! What the setups of a tenant's projects made on the sandbox machine, which knows them; the gateway names the tenant. And the environments that
 //! repositories propose, about which admins decide.
 
+use super::gateway::Gateway;
 use crate::{
-    app::{ground::gateway::Gateway, settings},
+    app::settings,
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope},
+    errors::{error::Error, invalid::Invalid},
+    scope::Scope,
 };
 use ::settings::{Settings, merge::merge, proposal, standing};
 use chassis::telemetry::AUDIT;

@@ -1,19 +1,15 @@
 //! The operator's view and actions across all tenants: the queue, the workers, and sessions that need intervention.
 
+use super::{
+    gateway::Gateway,
+    page::{List, PageRequest, is_full, is_text},
+};
 use crate::{
-    app::ground::{
-        gateway::Gateway,
-        page::{List, PageRequest, is_full, is_text},
-    },
     auth::principal::Principal,
-    ground::{
-        entity::Entity,
-        error::Error,
-        invalid::Invalid,
-        scope::Scope,
-        services::sandbox::own_fence,
-        state::{State, now},
-    },
+    backends::sandbox::own_fence,
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    scope::Scope,
+    state::{State, now},
 };
 use bus::queue::QueueEntry;
 use domain::{

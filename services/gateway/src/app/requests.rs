@@ -1,13 +1,15 @@
 //! Requests to people: permissions and questions, their answers, and the "always" answers that remain valid.
 
+use super::{
+    gateway::Gateway,
+    page::{List, PageRequest},
+    sessions::wake,
+};
 use crate::{
-    app::ground::{
-        gateway::Gateway,
-        page::{List, PageRequest},
-        wake,
-    },
     auth::principal::Principal,
-    ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    scope::Scope,
+    state::now,
 };
 use domain::{
     conversation::request::{Answer, Id},

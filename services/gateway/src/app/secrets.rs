@@ -1,12 +1,14 @@
 //! Secrets of a tenant and its projects. The gateway hands values to the broker and keeps none; nothing here can read one.
 
+use super::{
+    gateway::Gateway,
+    page::{List, PageRequest, is_text},
+};
 use crate::{
-    app::ground::{
-        gateway::Gateway,
-        page::{List, PageRequest, is_text},
-    },
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
+    errors::{error::Error, invalid::Invalid},
+    scope::Scope,
+    state::State,
 };
 use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{

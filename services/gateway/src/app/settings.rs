@@ -1,18 +1,13 @@
 //! Settings of tenants and projects, and the effective settings of a session.
 
+use super::gateway::Gateway;
 use crate::{
-    app::{
-        ground::gateway::Gateway,
-        projects::manage::{refresh_all_clients, refresh_clients},
-    },
+    app::projects::manage::{refresh_all_clients, refresh_clients},
     auth::principal::Principal,
-    ground::{
-        error::Error,
-        invalid::Invalid,
-        scope::Scope,
-        services::sandbox::{Refusal, fence},
-        state::State,
-    },
+    backends::sandbox::fence,
+    errors::{error::Error, invalid::Invalid, refusal::Refusal},
+    scope::Scope,
+    state::State,
 };
 use domain::{
     ids::{ProjectId, SessionId, TenantId},

@@ -1,13 +1,14 @@
 //! Tenants, their API keys, and the audit.
 
+use super::{
+    checks,
+    gateway::Gateway,
+    page::{List, PageRequest, is_text},
+};
 use crate::{
-    app::ground::{
-        checks,
-        gateway::Gateway,
-        page::{List, PageRequest, is_text},
-    },
     auth::{key::NewKey, principal::Principal},
-    ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    scope::Scope,
 };
 use bus::queue::TenantShare;
 use domain::{

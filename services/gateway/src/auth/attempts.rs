@@ -2,7 +2,7 @@
 //! waits, so other clients at its address cannot lock it out.
 
 use super::key::PREFIX_CHARS;
-use crate::ground::error::Error;
+use crate::errors::error::Error;
 use chassis::port::admission::network;
 use sha2::{Digest as _, Sha256};
 use std::{

@@ -8,7 +8,7 @@ use super::{
     principal::{Account, Principal},
     refused_keys::RefusedKeys,
 };
-use crate::ground::{entity::Entity, error::Error, invalid::Invalid};
+use crate::errors::{entity::Entity, error::Error, invalid::Invalid};
 use bus::queue::TenantShare;
 use sha2::{Digest as _, Sha256};
 use std::{net::IpAddr, sync::Arc, time::Instant};

@@ -2,9 +2,8 @@
 //! case can forget the check.
 
 use super::live_keys::KeySha256;
-use crate::ground::{
-    error::Error,
-    invalid::Invalid,
+use crate::{
+    errors::{error::Error, invalid::Invalid},
     scope::{Scope, Scopes},
 };
 use bus::queue::TenantShare;

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     app::operator::{self, Draining},
-    ground::{entity::Entity, invalid::Invalid, state::now},
+    errors::{entity::Entity, invalid::Invalid},
+    state::now,
 };
 use domain::{ids::Timestamp, session::Phase};
 use rpc::v1::{self, admin_service_server::AdminService};

@@ -3,7 +3,7 @@
 use super::status::{id, to_status};
 use crate::{
     app::{
-        ground::page::PageRequest,
+        page::PageRequest,
         projects::place::claimed_remote,
         requests::RequestFilter,
         sessions::{
@@ -14,7 +14,7 @@ use crate::{
         },
         tenants::UsageEntry,
     },
-    ground::{entity::Entity, error::Error, invalid::Invalid},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
 };
 use domain::{
     conversation::message::{FileDiff, ModelRef},

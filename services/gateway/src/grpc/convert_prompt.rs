@@ -3,7 +3,7 @@
 use super::{convert, status::to_status};
 use crate::{
     app::prompts::request::{PromptPart, PromptRequest, VariantChoice},
-    ground::invalid::Invalid,
+    errors::invalid::Invalid,
 };
 use domain::{
     conversation::{

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     app::events::subscribe::{self, SessionStream, TenantStream},
-    ground::{entity::Entity, error::Error, invalid::Invalid, taken_room::TakenRoom},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    memory::taken_room::TakenRoom,
     streams::{
         cursor::{self, Start},
         event::{Fragment, StreamEvent},

@@ -5,10 +5,7 @@ use super::{
     service::{Service, principal},
     status::{id, to_status},
 };
-use crate::{
-    app::history::messages,
-    ground::{entity::Entity, taken_room::TakenRoom},
-};
+use crate::{app::history::messages, errors::entity::Entity, memory::taken_room::TakenRoom};
 use rpc::v1::{self, message_service_server::MessageService};
 use tonic::{Request, Response, Status};
 

@@ -13,7 +13,7 @@ use crate::{
         uploaded::{self, UploadedSource},
         worktrees::{self, WorktreeRequest},
     },
-    ground::{entity::Entity, invalid::Invalid},
+    errors::{entity::Entity, invalid::Invalid},
 };
 use rpc::v1::{self, project_service_server::ProjectService, upload_bundle_request::Part};
 use store::tenant::{bundles::BundleHead, worktrees::Worktree};

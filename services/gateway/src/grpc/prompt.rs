@@ -6,7 +6,7 @@ use super::{
     service::{Service, principal},
     status::{id, respond},
 };
-use crate::{app::prompts::accept, ground::entity::Entity};
+use crate::{app::prompts::accept, errors::entity::Entity};
 use rpc::v1::{self, prompt_service_server::PromptService};
 use tonic::{Request, Response, Status};
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     app::secrets::{self, SecretContent, SecretTarget},
-    ground::entity::Entity,
+    errors::entity::Entity,
 };
 use chassis::secret::SecretBytes;
 use rpc::v1::{self, secret_service_server::SecretService};

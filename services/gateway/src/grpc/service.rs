@@ -2,13 +2,13 @@
 
 use super::status::to_status;
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::{
         client,
         keys::{Credentials, TENANT_HEADER},
         principal::Principal,
     },
-    ground::error::Error,
+    errors::error::Error,
 };
 use axum::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};

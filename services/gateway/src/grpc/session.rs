@@ -24,7 +24,7 @@ use crate::{
             read,
         },
     },
-    ground::{entity::Entity, error::Error, invalid::Invalid},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
 };
 use domain::ids::ProjectId;
 use futures::{StreamExt as _, stream::Map};

@@ -4,7 +4,7 @@ use super::{
     service::{Service, principal},
     status::{id, optional_id, respond},
 };
-use crate::{app::settings, ground::entity::Entity};
+use crate::{app::settings, errors::entity::Entity};
 use ::settings::repository::UnclearRestriction;
 use rpc::v1::{self, settings_service_server::SettingsService};
 use store::tenant::settings::StoredSettings;

@@ -1,6 +1,6 @@
 //! The gateway's errors as gRPC statuses.
 
-use crate::ground::{entity::Entity, error::Error};
+use crate::errors::{entity::Entity, error::Error};
 use rpc::v1::ErrorCode;
 use std::str::FromStr;
 use tonic::{Code, Response, Status};

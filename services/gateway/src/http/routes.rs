@@ -2,9 +2,9 @@
 
 use super::{
     contract::{document, table, unsupported},
-    ground::refusal,
+    refusal,
 };
-use crate::app::ground::gateway::Gateway;
+use crate::app::gateway::Gateway;
 use axum::{
     Router,
     http::{HeaderValue, Method, header, request::Parts},

@@ -1,10 +1,11 @@
 //! Checks that the caller has the scope of a gRPC method, before anything reads the message. The methods find the caller in the request.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::{live_keys::RequestKey, principal::Principal},
-    ground::{error::Error, scope::Scope},
+    errors::error::Error,
     grpc::{service::credentials_of, status::to_status},
+    scope::Scope,
 };
 use axum::{
     extract::{Request, State},

@@ -1,10 +1,12 @@
 //! Reads the large body of a gRPC call only for a caller with a key, and only when there is room for it.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{bodies, error::Error, room::SMALL_BODY_BYTES, scope::Scope, taken_room::TakenRoom},
+    errors::error::Error,
     grpc::status::to_status,
+    memory::{bodies, room::SMALL_BODY_BYTES, taken_room::TakenRoom},
+    scope::Scope,
 };
 use axum::{
     BoxError,

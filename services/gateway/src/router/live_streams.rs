@@ -1,9 +1,9 @@
 //! Ends the answers that are still streamed when the caller's key is revoked: over gRPC with UNAUTHENTICATED, over HTTP by their end.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::live_keys::{LiveKey, RequestKey},
-    ground::error::Error,
+    errors::error::Error,
     grpc::status::to_status,
 };
 use axum::{

@@ -1,7 +1,7 @@
 //! The answers of the port itself, to requests that reach no route: of a connection beyond the limit, with too large a head, and with several hosts. The
 //! shape depends on the protocol, the stable code does not.
 
-use crate::ground::code_header::CODE;
+use crate::errors::code_header::CODE;
 use axum::{
     Json, Router,
     http::{HeaderMap, StatusCode, header},

@@ -5,7 +5,11 @@ use super::{
     cursor::TenantCursor,
     update::{Directory, Interest},
 };
-use crate::ground::{error::Error, room::StreamRoom, state::State, taken_room::HeldRoom};
+use crate::{
+    errors::error::Error,
+    memory::{room::StreamRoom, taken_room::HeldRoom},
+    state::State,
+};
 use domain::{event::StoredEvent, ids::SessionId};
 use std::{sync::Arc, vec};
 use store::{log::feed::FeedEntry, session::deletion::Tombstone};

@@ -1,7 +1,7 @@
 //! Cursors: the positions from which streams resume. A session's cursor is a position in its log. A tenant's cursor is a
 //! moment of Postgres, and what the stream sent of the sessions that wrote after that moment.
 
-use crate::ground::{error::Error, invalid::Invalid};
+use crate::errors::{error::Error, invalid::Invalid};
 use domain::ids::SessionId;
 use std::{collections::BTreeMap, fmt};
 use store::log::feed::Horizon;

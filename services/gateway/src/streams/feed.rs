@@ -4,7 +4,6 @@
 
 mod terminal_ends;
 
-use self::terminal_ends::TerminalEnds;
 use super::{
     bounded::{
         deltas::WaitingDeltas,
@@ -21,7 +20,9 @@ use super::{
     subscription::REPAIR_INTERVAL,
     update::{Content, Directory, Update, UpdateScope},
 };
-use crate::ground::{directory_project, room::QueueRoom, state::State};
+use crate::{
+    directory_project, memory::room::QueueRoom, state::State, streams::feed::terminal_ends::TerminalEnds,
+};
 use bus::feed::{Delta, News, Notice, Subject, TenantReader};
 use chassis::tasks;
 use domain::{

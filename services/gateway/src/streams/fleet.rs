@@ -3,7 +3,7 @@
 //! its clients connected after the upgrade too.
 
 use super::{feed::Feeds, notices::notice};
-use crate::ground::state::State;
+use crate::state::State;
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
 

@@ -11,8 +11,8 @@ use super::{
     open_parts::TextChange,
     shared::SharedMap,
 };
-use crate::ground::{
-    room::{QueueRoom, Room},
+use crate::{
+    memory::room::{QueueRoom, Room},
     state::State,
 };
 use bus::{

@@ -1,6 +1,6 @@
 //! Live-only notices. They are not stored; only clients that are subscribed at that moment receive them.
 
-use crate::ground::state::State;
+use crate::state::State;
 use bus::feed::{Notice, Subject};
 use domain::ids::{EventId, SessionId, TenantId};
 use serde_json::{Value, json, value::to_raw_value};

@@ -11,8 +11,10 @@ use super::{
     hub::{Hub, Line, LineEvent},
     open_parts::{OpenParts, TextChange},
 };
-use crate::ground::{
-    entity::Entity, error::Error, invalid::Invalid, room::StreamRoom, state::State, taken_room::HeldRoom,
+use crate::{
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    memory::{room::StreamRoom, taken_room::HeldRoom},
+    state::State,
 };
 use domain::{event, ids::SessionId, limits};
 use std::{pin::pin, sync::Arc, time::Duration};

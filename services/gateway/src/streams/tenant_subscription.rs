@@ -9,7 +9,11 @@ use super::{
     progress::Progress,
     update::{Content, Interest, Update},
 };
-use crate::ground::{error::Error, invalid::Invalid, room::StreamRoom, state::State, taken_room::HeldRoom};
+use crate::{
+    errors::{error::Error, invalid::Invalid},
+    memory::{room::StreamRoom, taken_room::HeldRoom},
+    state::State,
+};
 use bus::feed::Notice;
 use domain::{
     ids::{ProjectId, SessionId},

@@ -4,7 +4,8 @@
 
 use crate::{
     app::settings,
-    ground::{error::Error, invalid::Invalid, state::State},
+    errors::{error::Error, invalid::Invalid},
+    state::State,
 };
 use ::settings::{Agent as AgentSettings, Settings, merge::merge};
 use domain::{

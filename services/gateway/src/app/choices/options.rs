@@ -1,6 +1,6 @@
 //! Checks the options of a prompt: variant, tools, and the format of the answer.
 
-use crate::ground::{error::Error, invalid::Invalid};
+use crate::errors::{error::Error, invalid::Invalid};
 use convert_client::{
     converter::TenantConverter, error::Error as ConversionError, reply::SchemaVerdict, request::SchemaCheck,
 };

@@ -1,10 +1,6 @@
 //! The stored events of a session, page by page.
 
-use crate::{
-    app::ground::gateway::Gateway,
-    auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
-};
+use crate::{app::gateway::Gateway, auth::principal::Principal, errors::error::Error, scope::Scope};
 use domain::{event::StoredEvent, ids::SessionId};
 use store::log::events::Pages;
 

@@ -3,11 +3,13 @@
 
 use crate::{
     app::{
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
         history::messages::{self, Extent},
+        page::PageRequest,
     },
     auth::principal::Principal,
-    ground::{entity::Entity, error::Error, scope::Scope},
+    errors::{entity::Entity, error::Error},
+    scope::Scope,
     streams::update::Directory,
 };
 use domain::{

@@ -2,9 +2,11 @@
 // Continues in streams::subscription, for a session, and in streams::tenant_subscription.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope, taken_room::TakenRoom},
+    errors::error::Error,
+    memory::taken_room::TakenRoom,
+    scope::Scope,
     streams::{
         backlog::{Backlog, BacklogRange},
         bounded::ring,

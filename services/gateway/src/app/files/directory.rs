@@ -3,18 +3,15 @@
 use super::{visits, workspace};
 use crate::{
     app::{
-        ground::gateway::Gateway,
+        gateway::Gateway,
         sessions::output::{WorkspaceDiff, diff_workspace},
         settings::newest_open,
     },
     auth::principal::Principal,
-    ground::{
-        error::Error,
-        invalid::Invalid,
-        scope::Scope,
-        services::sandbox::{Refusal, fence},
-        state::State,
-    },
+    backends::sandbox::fence,
+    errors::{error::Error, invalid::Invalid, refusal::Refusal},
+    scope::Scope,
+    state::State,
 };
 use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};

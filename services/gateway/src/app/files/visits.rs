@@ -2,9 +2,7 @@
 //! a directory has files of its own. So the gateway notes which sessions the clients with a key create, prompt and read, and means the last one.
 
 use crate::{
-    app::ground::gateway::Gateway,
-    auth::principal::Principal,
-    ground::{error::Error, scope::Scope, state::State},
+    app::gateway::Gateway, auth::principal::Principal, errors::error::Error, scope::Scope, state::State,
 };
 use bus::visits::Visitor;
 use domain::ids::SessionId;

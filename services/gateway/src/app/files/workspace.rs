@@ -2,11 +2,9 @@
 
 use crate::{
     app::settings::{self, SessionFiles},
-    ground::{
-        error::Error,
-        services::sandbox::{Refusal, fence},
-        state::{State, now},
-    },
+    backends::sandbox::fence,
+    errors::{error::Error, refusal::Refusal},
+    state::{State, now},
 };
 use ::settings::merge::merge;
 use domain::{

@@ -1,9 +1,11 @@
 //! Edits of people in an idle conversation.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    scope::Scope,
+    state::now,
 };
 use domain::{
     conversation::part::Part,

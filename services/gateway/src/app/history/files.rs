@@ -1,7 +1,7 @@
 //! The files of a held session, in the sandbox.
 
 use super::point::FilesOfSnapshot;
-use crate::ground::services::sandbox::Files as Sandbox;
+use crate::backends::sandbox::Files as Sandbox;
 use domain::limits;
 use rpc::v1;
 use store::session::reverts::Hold;

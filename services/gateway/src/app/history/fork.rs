@@ -6,16 +6,13 @@ use super::{
     point,
 };
 use crate::{
-    app::ground::{admission, checks, gateway::Gateway},
+    app::{admission, checks, gateway::Gateway},
     auth::principal::Principal,
-    ground::{
-        entity::Entity,
-        error::Error,
-        quotas::Growth,
-        scope::Scope,
-        services::sandbox::{self, Refusal},
-        state::{State, now},
-    },
+    backends::sandbox,
+    errors::{entity::Entity, error::Error, refusal::Refusal},
+    quotas::Growth,
+    scope::Scope,
+    state::{State, now},
 };
 use bus::feed::News;
 use domain::{

@@ -1,12 +1,14 @@
 //! Reads messages. The row of an open part has no text; separate chunks hold its text so far.
 
 use crate::{
-    app::ground::{
+    app::{
         gateway::Gateway,
         page::{List, PageRequest},
     },
     auth::principal::Principal,
-    ground::{entity::Entity, error::Error, scope::Scope, state::State},
+    errors::{entity::Entity, error::Error},
+    scope::Scope,
+    state::State,
     streams::event::open_text,
 };
 use domain::ids::{MessageId, PartId, SessionId, TenantId};

@@ -2,17 +2,14 @@
 
 use super::edits;
 use crate::{
-    app::ground::{
+    app::{
         gateway::Gateway,
-        note::{NoteContext, note},
+        sessions::note::{NoteContext, note},
     },
     auth::principal::Principal,
-    ground::{
-        error::Error,
-        invalid::Invalid,
-        scope::Scope,
-        services::sandbox::{Refusal, fence},
-    },
+    backends::sandbox::fence,
+    errors::{error::Error, invalid::Invalid, refusal::Refusal},
+    scope::Scope,
 };
 use domain::{
     conversation::part::Text,

@@ -8,15 +8,11 @@ use super::{
     point,
 };
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{
-        entity::Entity,
-        error::Error,
-        scope::Scope,
-        services::sandbox::Refusal,
-        state::{State, now},
-    },
+    errors::{entity::Entity, error::Error, refusal::Refusal},
+    scope::Scope,
+    state::{State, now},
 };
 use domain::{
     ids::{EventId, MessageId, PartId, SessionId, TenantId},

@@ -2,9 +2,12 @@
 
 use super::bundle_head::{self, HEAD_BYTES};
 use crate::{
-    app::ground::{admission, gateway::Gateway},
+    app::{admission, gateway::Gateway},
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, quotas::Growth, room::Room, scope::Scope},
+    errors::{error::Error, invalid::Invalid},
+    memory::room::Room,
+    quotas::Growth,
+    scope::Scope,
 };
 use domain::{
     ids::TenantId,

@@ -3,9 +3,9 @@
 
 use super::{manage, place};
 use crate::{
-    app::ground::{gateway::Gateway, page::PageRequest},
+    app::{gateway::Gateway, page::PageRequest},
     auth::principal::Principal,
-    ground::error::Error,
+    errors::error::Error,
 };
 use std::collections::BTreeSet;
 

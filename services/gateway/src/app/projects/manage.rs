@@ -5,14 +5,18 @@ use super::{
     source,
 };
 use crate::{
-    app::ground::{
+    app::{
         admission, checks,
         gateway::Gateway,
         page::{List, PageRequest, is_text},
     },
     auth::principal::Principal,
     config::UnknownDirectories,
-    ground::{directory_project, error::Error, invalid::Invalid, quotas::Growth, scope::Scope, state::State},
+    directory_project,
+    errors::{error::Error, invalid::Invalid},
+    quotas::Growth,
+    scope::Scope,
+    state::State,
     streams::{
         notices::{
             ClientCommand, DISPOSED, EVERY_READER, notify_all_disposed, notify_clients, notify_directory,

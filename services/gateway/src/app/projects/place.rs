@@ -2,7 +2,7 @@
 //! the project of exactly this name, else the project whose source came from this directory or from one above it. The command line also knows the identity of
 //! a repository, which is its git remote, else its first commit, and finds the project of the same one, in whatever directory it is.
 
-use crate::ground::{error::Error, invalid::Invalid};
+use crate::errors::{error::Error, invalid::Invalid};
 use domain::{
     limits,
     session::{Origin, Source, repository_name},

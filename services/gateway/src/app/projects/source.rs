@@ -1,6 +1,9 @@
 //! Checks the source of files. The session reports problems that only cloning can find.
 
-use crate::ground::{entity::Entity, error::Error, invalid::Invalid, state::State};
+use crate::{
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    state::State,
+};
 use domain::{
     ids::TenantId,
     session::{Origin, Source},

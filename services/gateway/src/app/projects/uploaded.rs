@@ -1,11 +1,7 @@
 //! What is known of the uploaded files of a project: they stay as they are until a person uploads others.
 
 use super::bundle_head::{HEAD_BYTES, find_commit};
-use crate::{
-    app::ground::gateway::Gateway,
-    auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
-};
+use crate::{app::gateway::Gateway, auth::principal::Principal, errors::error::Error, scope::Scope};
 use domain::{
     ids::Timestamp,
     session::{Origin, Source},

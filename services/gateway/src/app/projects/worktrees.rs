@@ -3,9 +3,11 @@
 
 use super::manage;
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
+    errors::{error::Error, invalid::Invalid},
+    scope::Scope,
+    state::State,
     streams::notices::{notify_project_updated, notify_worktree_disposed, notify_worktree_ready},
 };
 use domain::{

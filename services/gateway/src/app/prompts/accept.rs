@@ -7,21 +7,20 @@ use super::{
 };
 use crate::{
     app::{
+        admission, checks,
         choices::{
             agents::{self, AgentUse},
             options,
         },
-        ground::{admission, checks, gateway::Gateway, wake},
+        gateway::Gateway,
         history::revert,
+        sessions::wake,
     },
     auth::principal::{Account, Principal},
-    ground::{
-        error::Error,
-        invalid::Invalid,
-        quotas::Growth,
-        scope::Scope,
-        state::{State, now},
-    },
+    errors::{error::Error, invalid::Invalid},
+    quotas::Growth,
+    scope::Scope,
+    state::{State, now},
 };
 use domain::{
     conversation::part::{Body, Text},

@@ -3,9 +3,9 @@
 
 use super::{accept, request::PromptRequest};
 use crate::{
-    app::{ground::gateway::Gateway, projects::manage, sessions::read},
+    app::{gateway::Gateway, projects::manage, sessions::read},
     auth::principal::Principal,
-    ground::error::Error,
+    errors::error::Error,
 };
 use domain::{
     conversation::part::{Body, Span, Text},

@@ -2,8 +2,9 @@
 
 use super::request::PromptPart;
 use crate::{
-    app::ground::checks,
-    ground::{error::Error, invalid::Invalid, state::State},
+    app::checks,
+    errors::{error::Error, invalid::Invalid},
+    state::State,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{

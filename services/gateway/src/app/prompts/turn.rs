@@ -1,9 +1,11 @@
 //! Waiting for the end of a turn.
 
 use crate::{
-    app::{ground::gateway::Gateway, prompts::accept::Receipt},
+    app::{gateway::Gateway, prompts::accept::Receipt},
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope, taken_room::TakenRoom},
+    errors::error::Error,
+    memory::taken_room::TakenRoom,
+    scope::Scope,
     streams::{
         cursor::Start,
         event::StreamEvent,

@@ -1,11 +1,7 @@
 //! Stops the turn of a session and its subtasks.
 // Continues in store::session::inputs, which stores the abort, and in worker::turn, which performs it.
 
-use crate::{
-    app::ground::gateway::Gateway,
-    auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
-};
+use crate::{app::gateway::Gateway, auth::principal::Principal, errors::error::Error, scope::Scope};
 use bus::queue::QueueEntry;
 use domain::ids::{EventId, SessionId};
 

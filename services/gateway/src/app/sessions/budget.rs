@@ -1,9 +1,11 @@
 //! The budget of a session and its subtasks: reading it, and raising it while they wait for it.
 
+use super::wake;
 use crate::{
-    app::ground::{gateway::Gateway, wake},
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope},
+    errors::{error::Error, invalid::Invalid},
+    scope::Scope,
 };
 use domain::{
     ids::{EventId, SessionId, TenantId},

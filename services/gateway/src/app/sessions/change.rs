@@ -1,17 +1,17 @@
 //! Changes and deletes sessions.
 
+use super::wake;
 use crate::{
     app::{
+        checks,
         choices::agents::{self, AgentUse},
-        ground::{checks, gateway::Gateway, wake},
+        gateway::Gateway,
     },
     auth::principal::Principal,
-    ground::{
-        error::Error,
-        scope::Scope,
-        services::sandbox::own_fence,
-        state::{State, now},
-    },
+    backends::sandbox::own_fence,
+    errors::error::Error,
+    scope::Scope,
+    state::{State, now},
 };
 use domain::{
     conversation::message::ModelRef,

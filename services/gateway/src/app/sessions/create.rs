@@ -3,22 +3,19 @@
 use super::budget;
 use crate::{
     app::{
+        admission, checks,
         choices::{
             agents::{self, AgentUse},
             options,
         },
-        ground::{admission, checks, gateway::Gateway},
+        gateway::Gateway,
         projects::{manage, source},
     },
     auth::principal::Principal,
-    ground::{
-        entity::Entity,
-        error::Error,
-        invalid::Invalid,
-        quotas::Growth,
-        scope::Scope,
-        state::{State, now},
-    },
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    quotas::Growth,
+    scope::Scope,
+    state::{State, now},
     streams::notices::ClientCommand,
 };
 use domain::{

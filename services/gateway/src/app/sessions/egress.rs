@@ -1,12 +1,13 @@
 //! What a session reached of the network.
 
 use crate::{
-    app::ground::{
+    app::{
         gateway::Gateway,
         page::{List, PageRequest},
     },
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
+    errors::error::Error,
+    scope::Scope,
 };
 use domain::ids::SessionId;
 use rpc::v1::FlushEgressRequest;

@@ -1,9 +1,8 @@
 //! The output of a session: its changes, the whole output of a tool, and its workspace as a bundle.
 
 use crate::{
-    app::ground::gateway::Gateway,
-    auth::principal::Principal,
-    ground::{error::Error, scope::Scope, services::sandbox, state::State},
+    app::gateway::Gateway, auth::principal::Principal, backends::sandbox, errors::error::Error, scope::Scope,
+    state::State,
 };
 use domain::{
     conversation::message::{FileDiff, Message, User},

@@ -3,19 +3,14 @@
 //! files.
 // Continues in broker::push::pusher.
 
+use super::note::{NoteContext, note};
 use crate::{
-    app::ground::{
-        gateway::Gateway,
-        note::{NoteContext, note},
-    },
+    app::gateway::Gateway,
     auth::principal::Principal,
-    ground::{
-        error::Error,
-        invalid::Invalid,
-        scope::Scope,
-        services::sandbox,
-        state::{State, now},
-    },
+    backends::sandbox,
+    errors::{error::Error, invalid::Invalid},
+    scope::Scope,
+    state::{State, now},
 };
 use chassis::telemetry::AUDIT;
 use domain::{

@@ -2,12 +2,13 @@
 
 use super::waits::{Limits, Wait};
 use crate::{
-    app::ground::{
+    app::{
         gateway::Gateway,
         page::{List, PageRequest},
     },
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
+    errors::error::Error,
+    scope::Scope,
 };
 use domain::{
     ids::{SessionId, Timestamp},

@@ -1,7 +1,7 @@
 //! Why a session waits: the limit behind it, its usage, and an estimate of the wait.
 
-use crate::ground::{
-    error::Error,
+use crate::{
+    errors::error::Error,
     state::{State, now},
 };
 use domain::{

@@ -2,15 +2,12 @@
 
 use super::terminal::{Terminal, TerminalChange, TerminalItem, TerminalRequest};
 use crate::{
-    app::{files::workspace, ground::gateway::Gateway},
+    app::{files::workspace, gateway::Gateway},
     auth::principal::Principal,
-    ground::{
-        entity::Entity,
-        error::Error,
-        scope::Scope,
-        services::sandbox::{Refusal, fence},
-        state::State,
-    },
+    backends::sandbox::fence,
+    errors::{entity::Entity, error::Error, refusal::Refusal},
+    scope::Scope,
+    state::State,
     streams::notices::{TERMINAL_CREATED, notify_session},
 };
 use domain::{

@@ -3,9 +3,10 @@
 
 use super::host::TerminalHost;
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     auth::{key::random_text, live_keys::KeySha256, principal::Principal},
-    ground::{error::Error, scope::Scope},
+    errors::error::Error,
+    scope::Scope,
 };
 use domain::ids::{TenantId, pty::PtyId};
 use serde::{Deserialize, Serialize};

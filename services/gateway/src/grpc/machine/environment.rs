@@ -2,7 +2,7 @@
 
 use crate::{
     app::environments::{self, Proposal},
-    ground::entity::Entity,
+    errors::entity::Entity,
     grpc::{
         service::{Service, principal},
         status::{id, optional_id, respond},

@@ -6,11 +6,12 @@ use crate::{
         terminal::{Terminal, TerminalChange, TerminalItem, TerminalRequest, TerminalSize},
     },
     auth::principal::Principal,
-    ground::{bodies, entity::Entity, error::Error, invalid::Invalid},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
     grpc::{
         service::{Service, principal},
         status::{id, respond, to_status},
     },
+    memory::bodies,
 };
 use domain::ids::pty::PtyId;
 use rpc::v1::{self, attach_pty_response, pty_service_server::PtyService};

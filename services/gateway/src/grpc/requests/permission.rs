@@ -2,7 +2,7 @@
 
 use crate::{
     app::requests::{self, RequestKind},
-    ground::{entity::Entity, invalid::Invalid},
+    errors::{entity::Entity, invalid::Invalid},
     grpc::{
         convert,
         service::{Service, principal},

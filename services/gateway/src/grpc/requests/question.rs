@@ -2,7 +2,7 @@
 
 use crate::{
     app::requests::{self, RequestKind},
-    ground::entity::Entity,
+    errors::entity::Entity,
     grpc::{
         convert,
         service::{Service, principal},

@@ -6,7 +6,7 @@ use super::{
     operation::{Operation, ResponseShape, get},
     schemas,
 };
-use crate::{ground::scope::Scope, http::ground::caller::Caller};
+use crate::{http::callers::caller::Caller, scope::Scope};
 use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::IntoResponse,

@@ -1,9 +1,9 @@
 //! One operation of the API. Its handler and its description are one entry, so neither exists without the other.
 
 use crate::{
-    app::ground::gateway::Gateway,
-    ground::scope::Scope,
-    http::ground::{access, origin},
+    app::gateway::Gateway,
+    http::callers::{access, origin},
+    scope::Scope,
 };
 use axum::{
     Router,

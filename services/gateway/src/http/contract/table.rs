@@ -4,16 +4,18 @@ use super::{
     operation::{Operation, ResponseShape, delete, get, patch, post, put},
     table_v2,
 };
-use crate::ground::scope::Scope;
-use crate::http::v1::{
-    catalogue,
-    clients::{control, tui},
-    edits,
-    files::{read, skills, vcs},
-    messages, operator, projects, requests, sessions,
-    stream::live,
-    terminals::pty,
-    welcome, worktrees,
+use crate::{
+    http::v1::{
+        catalogue,
+        clients::{control, tui},
+        edits,
+        files::{read, skills, vcs},
+        messages, operator, projects, requests, sessions,
+        stream::live,
+        terminals::pty,
+        welcome, worktrees,
+    },
+    scope::Scope,
 };
 
 pub(in crate::http) fn operations() -> Vec<Operation> {

@@ -1,10 +1,12 @@
 //! The operations of OpenCode's newer API, below `/api`.
 
 use super::operation::{Operation, ResponseShape, delete, get, post, put};
-use crate::ground::scope::Scope;
-use crate::http::{
-    v1::{catalogue, stream::live, terminals::pty},
-    v2::{events, files, location, messages, requests, sessions, terminals},
+use crate::{
+    http::{
+        v1::{catalogue, stream::live, terminals::pty},
+        v2::{events, files, location, messages, requests, sessions, terminals},
+    },
+    scope::Scope,
 };
 
 pub(super) fn operations() -> Vec<Operation> {

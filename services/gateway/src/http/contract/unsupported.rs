@@ -1,7 +1,7 @@
 //! Features of OpenCode that this service does not have. Their answer names the feature, so that a client can distinguish them from
 //! an unknown path.
 
-use crate::http::ground::refusal::V2;
+use crate::http::refusal::V2;
 use axum::{
     Json,
     extract::Request,

@@ -3,12 +3,12 @@
 use crate::{
     app::{
         catalogue::{self, ServedModel},
-        ground::gateway::Gateway,
+        gateway::Gateway,
         settings,
     },
-    http::ground::{
-        caller::Caller,
-        input::{Body, Query},
+    http::{
+        callers::caller::Caller,
+        input::extractors::{Body, Query},
         refusal::Result,
     },
 };

@@ -2,14 +2,16 @@
 
 use crate::{
     app::{
-        ground::gateway::Gateway,
+        gateway::Gateway,
         history::edits::{self, PartPath},
     },
-    ground::invalid::Invalid,
-    http::ground::{
-        caller::Caller,
-        ids::{message_id, part_id, session_id},
-        input::{Body, Path},
+    errors::invalid::Invalid,
+    http::{
+        callers::caller::Caller,
+        input::{
+            extractors::{Body, Path},
+            ids::{message_id, part_id, session_id},
+        },
         refusal::{RequestPart, Result},
     },
 };

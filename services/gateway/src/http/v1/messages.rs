@@ -4,8 +4,9 @@
 use super::{sessions, shape};
 use crate::{
     app::{
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
         history::messages::{self, Extent},
+        page::PageRequest,
         prompts::{
             accept::{self, Receipt},
             no_files,
@@ -13,11 +14,14 @@ use crate::{
             turn::{self, TurnAnswers},
         },
     },
-    ground::invalid::Invalid,
-    http::ground::{
-        caller::Caller,
-        ids::{message_id, session_id},
-        input::{self, Body, Model, Part, Path, Prompt, Query},
+    errors::invalid::Invalid,
+    http::{
+        callers::caller::Caller,
+        input::{
+            extractors::{Body, Path, Query},
+            ids::{message_id, session_id},
+            prompt::{self, Model, Part, Prompt},
+        },
         refusal::Result,
     },
 };
@@ -97,10 +101,10 @@ pub(in crate::http) async fn command(
     }
     let request = PromptRequest {
         agent: body.agent,
-        model: body.model.as_deref().and_then(input::model),
-        variant: input::variant(body.variant),
+        model: body.model.as_deref().and_then(prompt::model),
+        variant: prompt::variant(body.variant),
         parts,
-        message_id: input::message_id(&body.message_id)?,
+        message_id: prompt::message_id(&body.message_id)?,
         ..PromptRequest::default()
     };
     let session = session_id(&session)?;
@@ -165,7 +169,7 @@ pub(in crate::http) async fn shell(
         agent: body.agent,
         model: body.model.and_then(Model::chosen),
         parts: vec![part::Body::Text(command::shell(&without_nul(&body.command))).into()],
-        message_id: input::message_id(&body.message_id)?,
+        message_id: prompt::message_id(&body.message_id)?,
         ..PromptRequest::default()
     };
     run(&gateway, &caller, &session_id(&session)?, request).await
@@ -189,7 +193,7 @@ pub(in crate::http) async fn init(
     let request = PromptRequest {
         model: body.model.chosen(),
         parts: vec![command_part("init", "")],
-        message_id: input::message_id(&body.message_id)?,
+        message_id: prompt::message_id(&body.message_id)?,
         ..PromptRequest::default()
     };
     run(&gateway, &caller, &session_id(&session)?, request).await.map(|_| Json(true))

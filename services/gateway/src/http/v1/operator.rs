@@ -2,9 +2,9 @@
 //! say so.
 
 use crate::{
-    app::{ground::gateway::Gateway, projects::manage},
-    ground::error::Error,
-    http::ground::{caller::Caller, refusal::Result},
+    app::{gateway::Gateway, projects::manage},
+    errors::error::Error,
+    http::{callers::caller::Caller, refusal::Result},
 };
 use axum::{Json, extract::State};
 use serde_json::{Value, json};

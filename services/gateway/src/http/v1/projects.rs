@@ -2,19 +2,23 @@
 
 use crate::{
     app::{
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
+        page::PageRequest,
         projects::{
             manage::{self, DISPLAY_BYTES_MAX, ProjectDirectory},
             place,
         },
     },
-    ground::{directory_project, scope::Scope},
-    http::ground::{
-        caller::Caller,
-        ids::project_id,
-        input::{Body, Path},
+    directory_project,
+    http::{
+        callers::caller::Caller,
+        input::{
+            extractors::{Body, Path},
+            ids::project_id,
+        },
         refusal::{RequestPart, Result},
     },
+    scope::Scope,
     streams::notices::project_json,
 };
 use axum::{Json, extract::State, http::StatusCode};

@@ -2,13 +2,14 @@
 
 use crate::{
     app::{
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
+        page::PageRequest,
         requests::{self, RequestFilter, RequestKind},
     },
-    ground::{entity::Entity, error::Error},
-    http::ground::{
-        caller::Caller,
-        input::{Body, Path},
+    errors::{entity::Entity, error::Error},
+    http::{
+        callers::caller::Caller,
+        input::extractors::{Body, Path},
         refusal::{RequestPart, Result},
     },
 };

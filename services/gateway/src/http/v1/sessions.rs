@@ -3,11 +3,12 @@
 use super::shape;
 use crate::{
     app::{
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
         history::{
             fork::{self, ForkFiles, ForkRequest},
             revert::{self, RevertPoint},
         },
+        page::PageRequest,
         projects::manage::{self, OpenedDirectory},
         sessions::{
             abort,
@@ -17,12 +18,14 @@ use crate::{
             read::{self, SessionView},
         },
     },
-    ground::{entity::Entity, error::Error, invalid::Invalid},
-    http::ground::{
-        caller::Caller,
-        directory::with_note,
-        ids::{message_id, session_id},
-        input::{Body, Model, Path, Query},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
+    http::{
+        callers::{caller::Caller, directory::with_note},
+        input::{
+            extractors::{Body, Path, Query},
+            ids::{message_id, session_id},
+            prompt::Model,
+        },
         refusal::{RequestPart, Result},
     },
 };

@@ -2,7 +2,7 @@
 //! know.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     streams::{
         event::Fragment,
         update::{Content, Update},

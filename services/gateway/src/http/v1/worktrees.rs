@@ -2,10 +2,10 @@
 
 use crate::{
     app::{
-        ground::gateway::Gateway,
+        gateway::Gateway,
         projects::worktrees::{self, WorktreeRequest},
     },
-    http::ground::{caller::Caller, input::Body, refusal::Result},
+    http::{callers::caller::Caller, input::extractors::Body, refusal::Result},
 };
 use axum::{Json, extract::State};
 use serde::Deserialize;

@@ -8,15 +8,17 @@ use crate::{
             log::EventLog,
             subscribe::{self, SessionStream},
         },
-        ground::gateway::Gateway,
+        gateway::Gateway,
         history::messages,
     },
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid},
-    http::ground::{
-        caller::Caller,
-        ids::session_id,
-        input::{Path, Query},
+    errors::{error::Error, invalid::Invalid},
+    http::{
+        callers::caller::Caller,
+        input::{
+            extractors::{Path, Query},
+            ids::session_id,
+        },
         refusal::{Refusal, RequestPart, Result},
         sse::{UNBUFFERED, last_event_id},
     },

@@ -2,13 +2,11 @@
 
 use super::location;
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     http::{
-        ground::{
-            caller::Caller,
-            input::{Path, Query},
-            refusal::{RequestPart, Result},
-        },
+        callers::caller::Caller,
+        input::extractors::{Path, Query},
+        refusal::{RequestPart, Result},
         v1::files::read::{self, NameQuery, NodeKind},
     },
 };

@@ -2,10 +2,12 @@
 //! as in `v1`.
 
 use crate::{
-    app::ground::gateway::Gateway,
-    ground::{entity::Entity, error::Error},
+    app::gateway::Gateway,
+    errors::{entity::Entity, error::Error},
     http::{
-        ground::{caller::Caller, input::Path, refusal::Result},
+        callers::caller::Caller,
+        input::extractors::Path,
+        refusal::Result,
         v1::{catalogue, files::skills as v1_skills, projects::id_of_directory},
     },
 };

@@ -3,23 +3,23 @@
 use super::shape;
 use crate::{
     app::{
-        ground::{
-            gateway::Gateway,
-            page::{List, PageRequest},
-        },
+        gateway::Gateway,
         history::messages::{self, Extent},
+        page::{List, PageRequest},
         prompts::request::{PromptPart, PromptRequest},
     },
-    ground::{entity::Entity, error::Error, invalid::Invalid, room::PAGE_BYTES},
+    errors::{entity::Entity, error::Error, invalid::Invalid},
     http::{
-        ground::{
-            caller::Caller,
+        callers::caller::Caller,
+        input::{
+            extractors::{Body, Path, Query},
             ids::{message_id, session_id},
-            input::{self, Body, Path, Query},
-            refusal::Result,
+            prompt,
         },
+        refusal::Result,
         v1::messages::accept,
     },
+    memory::room::PAGE_BYTES,
 };
 use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -126,7 +126,7 @@ pub(in crate::http) async fn admit(
         return Err(Invalid::DeliveryUnknown.because(message).into());
     }
     let request = PromptRequest {
-        message_id: input::message_id(body.id.as_deref().unwrap_or_default())?,
+        message_id: prompt::message_id(body.id.as_deref().unwrap_or_default())?,
         parts: body.prompt.parts(),
         no_reply: !body.resume,
         ..PromptRequest::default()

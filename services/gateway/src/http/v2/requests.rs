@@ -3,17 +3,18 @@
 use super::{location, shape};
 use crate::{
     app::{
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
+        page::PageRequest,
         requests::{self as open_requests, RequestFilter, RequestKind},
     },
-    ground::{entity::Entity, error::Error},
+    errors::{entity::Entity, error::Error},
     http::{
-        ground::{
-            caller::Caller,
+        callers::caller::Caller,
+        input::{
+            extractors::{Body, Path},
             ids::session_id,
-            input::{Body, Path},
-            refusal::Result,
         },
+        refusal::Result,
         v1::requests,
     },
 };

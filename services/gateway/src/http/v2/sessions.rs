@@ -3,14 +3,12 @@
 use super::shape;
 use crate::{
     app::{
-        ground::{
-            gateway::Gateway,
-            page::{List, PageRequest},
-        },
+        gateway::Gateway,
         history::{
             edits,
             revert::{self, RevertPoint},
         },
+        page::{List, PageRequest},
         prompts::turn,
         sessions::{
             abort,
@@ -19,15 +17,15 @@ use crate::{
             read::{self, SessionView},
         },
     },
-    ground::invalid::Invalid,
+    errors::invalid::Invalid,
     http::{
-        ground::{
-            caller::Caller,
-            directory::with_note,
+        callers::{caller::Caller, directory::with_note},
+        input::{
+            extractors::{Body, Path, Query},
             ids::{message_id, session_id},
-            input::{Body, Model, Path, Query},
-            refusal::Result,
+            prompt::Model,
         },
+        refusal::Result,
         v1::messages,
     },
 };

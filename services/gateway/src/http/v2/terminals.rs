@@ -2,13 +2,11 @@
 
 use super::location;
 use crate::{
-    app::ground::gateway::Gateway,
+    app::gateway::Gateway,
     http::{
-        ground::{
-            caller::Caller,
-            input::{Body, Path},
-            refusal::Result,
-        },
+        callers::caller::Caller,
+        input::extractors::{Body, Path},
+        refusal::Result,
         v1::terminals::pty::{self, CreateBody, UpdateBody},
     },
 };

@@ -1,6 +1,9 @@
 //! The stored events of a session for one reader, page by page. A page takes room until the reader has read its events.
 
-use crate::ground::{error::Error, room::StreamRoom, taken_room::HeldRoom};
+use crate::{
+    errors::error::Error,
+    memory::{room::StreamRoom, taken_room::HeldRoom},
+};
 use domain::{event::StoredEvent, ids::SessionId, limits};
 use futures::FutureExt as _;
 use store::{

@@ -1,7 +1,7 @@
 //! The queue between a stream and its subscriber: bounded in items and in bytes, so that a subscriber that does not read holds
 //! little memory. A full queue makes the stream wait. All queues of a tenant together are bounded too.
 
-use crate::ground::{room::QueueRoom, taken_room::HeldRoom};
+use crate::memory::{room::QueueRoom, taken_room::HeldRoom};
 use domain::limits;
 use futures::{Stream, StreamExt as _};
 use shares::Permit;
@@ -145,7 +145,7 @@ impl<T> Stream for Receiver<T> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::ground::room::{Room, TENANT_QUEUES_BYTES_MAX};
+    use crate::memory::room::{Room, TENANT_QUEUES_BYTES_MAX};
     use domain::ids::TenantId;
     use futures::FutureExt as _;
     use tokio::task::coop::unconstrained;

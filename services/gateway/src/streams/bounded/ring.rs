@@ -1,7 +1,7 @@
 //! A broadcast channel that is bounded in items and in bytes, alone and together with all channels of its tenant. A receiver that is too slow loses
 //! the oldest items and is told so; it then reads from Postgres.
 
-use crate::ground::room::QueueRoom;
+use crate::memory::room::QueueRoom;
 use shares::Permit;
 use std::{
     collections::VecDeque,
@@ -179,7 +179,7 @@ impl<T> Drop for BacklogReader<T> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::ground::room::{Room, TENANT_QUEUES_BYTES_MAX};
+    use crate::memory::room::{Room, TENANT_QUEUES_BYTES_MAX};
     use domain::ids::TenantId;
 
     const BOUNDS: Bounds = Bounds { items: 16, bytes: 100 };

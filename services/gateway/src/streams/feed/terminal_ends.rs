@@ -2,10 +2,9 @@
 //! that started the terminal has died.
 
 use crate::{
-    ground::{
-        services::sandbox::{Refusal, fence},
-        state::State,
-    },
+    backends::sandbox::fence,
+    errors::refusal::Refusal,
+    state::State,
     streams::notices::{TERMINAL_CREATED, notice},
 };
 use bus::feed::Notice;

@@ -4,14 +4,14 @@
 use crate::{
     app::{
         events::subscribe::{self, JoinedFeed},
-        ground::gateway::Gateway,
+        gateway::Gateway,
     },
-    ground::bodies::BODY,
-    http::ground::{
-        caller::Caller,
-        read,
+    http::{
+        callers::caller::Caller,
+        input::read,
         refusal::{Refusal, RequestPart, Result},
     },
+    memory::bodies::BODY,
     streams::{
         bounded::ring::Receiver,
         update::{Content, Interest, Update},

@@ -2,10 +2,10 @@
 //! whether any client is subscribed.
 
 use crate::{
-    app::{ground::gateway::Gateway, projects::manage, sessions::read},
-    http::ground::{
-        caller::Caller,
-        input::Body,
+    app::{gateway::Gateway, projects::manage, sessions::read},
+    http::{
+        callers::caller::Caller,
+        input::extractors::Body,
         refusal::{RequestPart, Result},
     },
     streams::notices::ClientCommand,

@@ -4,13 +4,13 @@
 use crate::{
     app::{
         files::directory::{DirectoryFiles, LineMatch, inside},
-        ground::gateway::Gateway,
+        gateway::Gateway,
         projects::home,
     },
-    ground::{error::Error, services::sandbox},
-    http::ground::{
-        caller::Caller,
-        input::Query,
+    errors::{self, error::Error},
+    http::{
+        callers::caller::Caller,
+        input::extractors::Query,
         refusal::{Refusal, RequestPart, Result},
     },
 };
@@ -47,7 +47,7 @@ pub(in crate::http) fn of_file(error: Error) -> Refusal {
 }
 
 /// Whether there is no such file, or no file at all.
-fn is_missing(refusal: &sandbox::Refusal) -> bool {
+fn is_missing(refusal: &errors::refusal::Refusal) -> bool {
     refusal.kind == ErrorKind::NotFound || refusal.code == Some(ErrorCode::WorkspaceMissing)
 }
 

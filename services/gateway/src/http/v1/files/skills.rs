@@ -1,9 +1,10 @@
 //! Skills: the instructions for agents in the repository of the newest session whose files are open.
 
 use crate::{
-    app::{files::directory::SkillFile, ground::gateway::Gateway},
+    app::{files::directory::SkillFile, gateway::Gateway},
     http::{
-        ground::{caller::Caller, refusal::Result},
+        callers::caller::Caller,
+        refusal::Result,
         v1::files::read::{find_open, of_file},
     },
 };

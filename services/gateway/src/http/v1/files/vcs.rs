@@ -4,13 +4,13 @@ use super::read::{find, find_open, of_file};
 use crate::{
     app::{
         files::directory::DirectoryFiles,
-        ground::gateway::Gateway,
+        gateway::Gateway,
         sessions::output::{FileStat, WorkspaceDiff},
     },
-    ground::invalid::Invalid,
-    http::ground::{
-        caller::Caller,
-        input::{Body, Query},
+    errors::invalid::Invalid,
+    http::{
+        callers::caller::Caller,
+        input::extractors::{Body, Query},
         refusal::Result,
     },
 };

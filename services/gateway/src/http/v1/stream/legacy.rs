@@ -1,7 +1,7 @@
 //! Shapes of events for older clients, which request them with `?shapes=older`. They are sent in addition to the current events and
 //! members, and no name is used for both.
 
-use crate::ground::state::now;
+use crate::state::now;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

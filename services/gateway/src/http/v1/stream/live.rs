@@ -13,19 +13,19 @@ use super::{
 use crate::{
     app::{
         events::subscribe::{self, JoinedFeed},
-        ground::gateway::Gateway,
+        gateway::Gateway,
     },
     auth::principal::Principal,
-    ground::{error::Error, room::StreamRoom, state::now, taken_room::HeldRoom},
+    errors::error::Error,
     http::{
-        ground::{
-            caller::Caller,
-            input::Query,
-            refusal::Result,
-            sse::{EVENT_STREAM, UNBUFFERED, last_event_id},
-        },
+        callers::caller::Caller,
+        input::extractors::Query,
+        refusal::Result,
+        sse::{EVENT_STREAM, UNBUFFERED, last_event_id},
         v1::shape,
     },
+    memory::{room::StreamRoom, taken_room::HeldRoom},
+    state::now,
     streams::{
         backlog::{BacklogPage, BacklogRange},
         bounded::queue,

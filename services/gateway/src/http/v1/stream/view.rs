@@ -2,8 +2,8 @@
 
 use super::{frame::FrameScope, legacy::Shapes};
 use crate::{
-    app::ground::gateway::Gateway,
-    http::ground::{caller::Caller, refusal::Result},
+    app::gateway::Gateway,
+    http::{callers::caller::Caller, refusal::Result},
     streams::update::{Directory, Interest},
 };
 use store::tenant::worktrees::SessionArea;

@@ -5,7 +5,8 @@ use super::socket::{self, Socket};
 use crate::{
     app::{
         files::visits,
-        ground::{gateway::Gateway, page::PageRequest},
+        gateway::Gateway,
+        page::PageRequest,
         projects::manage::OpenedDirectory,
         sessions::{
             create::{self, SessionRequest},
@@ -17,10 +18,10 @@ use crate::{
             tickets,
         },
     },
-    ground::{entity::Entity, error::Error},
-    http::ground::{
-        caller::{self, Caller},
-        input::{Body, Path, Query},
+    errors::{entity::Entity, error::Error},
+    http::{
+        callers::caller::{self, Caller},
+        input::extractors::{Body, Path, Query},
         refusal::{RequestPart, Result},
     },
 };

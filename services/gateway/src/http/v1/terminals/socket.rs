@@ -6,7 +6,7 @@ use crate::{
         host::{TerminalHost, TerminalOutput},
         terminal::TerminalItem,
     },
-    ground::error::Error,
+    errors::error::Error,
 };
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use domain::ids::pty::PtyId;

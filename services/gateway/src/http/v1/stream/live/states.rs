@@ -6,8 +6,9 @@ use crate::{
         events::snapshot::{self, RecentRange, SessionSnapshot},
         prompts::no_files,
     },
-    ground::{room::PAGE_BYTES, state::now},
     http::v1::{shape, stream::frame::FrameScope},
+    memory::room::PAGE_BYTES,
+    state::now,
 };
 use domain::{
     conversation::request::Id,

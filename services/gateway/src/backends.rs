@@ -1,0 +1,4 @@
+//! The connections to the sandbox service and to the broker.
+
+pub(crate) mod broker;
+pub(crate) mod sandbox;
