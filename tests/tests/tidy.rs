@@ -22,8 +22,6 @@ mod sources;
 mod store;
 #[path = "tidy/tasks.rs"]
 mod tasks;
-#[path = "tidy/turns.rs"]
-mod turns;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -1,4 +1,5 @@
 //! The connections to the sandbox service and to the broker.
 
 pub(crate) mod broker;
+pub(crate) mod files;
 pub(crate) mod sandbox;

@@ -68,8 +68,7 @@ async fn schema(state: &State, newer: NewerSchema) -> Result<(), String> {
 }
 
 async fn sandbox(state: &State) -> Result<(), String> {
-    let mut files = state.sandbox.files();
-    let answer = files.get_isolation(v1::GetIsolationRequest {});
+    let answer = state.sandbox.files().get_isolation(v1::GetIsolationRequest {});
     reached(tokio::time::timeout(ANSWER, answer).await.map(|answer| answer.err()))
 }
 

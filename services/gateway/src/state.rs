@@ -2,7 +2,7 @@
 
 use crate::{
     auth::origin::Origins,
-    backends::{broker::Broker, sandbox::Sandbox},
+    backends::{broker::Broker, files::FileReads, sandbox::Sandbox},
     config::{Config, UnknownDirectories},
     errors::error::Error,
     memory::room::Room,
@@ -40,6 +40,7 @@ pub(crate) struct State {
     pub(crate) bus: bus::Bus,
     pub(crate) publisher: bus::feed::Publisher,
     pub(crate) sandbox: Sandbox,
+    pub(crate) file_reads: FileReads,
     pub(crate) broker: Broker,
     /// Converts foreign content outside this process.
     pub(crate) converter: Arc<Converter>,
@@ -76,11 +77,13 @@ impl State {
         let store = store::Store::connect(app_url, system_url, backends.connections)?;
         let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
         let bus = bus::Bus::connect(nats_url, redis_url, &backends.namespace).await?;
+        let (sandbox, room) = (Sandbox::connect(backends)?, Arc::new(Room::new()));
         Ok(Self {
             store,
             publisher: bus.publisher(),
             bus,
-            sandbox: Sandbox::connect(backends)?,
+            file_reads: sandbox.files().reads(Arc::clone(&room)),
+            sandbox,
             broker: Broker::connect(&config.broker)?,
             converter: Arc::new(Converter::new(chassis::programs::find(converter::PROGRAM)?)),
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
@@ -91,7 +94,7 @@ impl State {
             tasks: service.tasks.clone(),
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
             heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
-            room: Arc::new(Room::new()),
+            room,
             quotas: Arc::new(Quotas::new(config.quota.platform_quota())),
         })
     }

@@ -54,7 +54,7 @@ pub(crate) async fn list(
         tenant_id: tenant.to_string(),
         project_id: project.map(ToString::to_string).unwrap_or_default(),
     };
-    Ok(state.sandbox.files().find_environments(request).await?.into_inner().environments)
+    Ok(state.sandbox.files().find_environments(request).await?.environments)
 }
 
 /// Returns an environment with what its newest build printed.
@@ -68,7 +68,7 @@ pub(crate) async fn log(
 ) -> Result<v1::ReadEnvironmentLogResponse, Error> {
     let tenant_id = principal.tenant(Scope::Read)?.to_string();
     let request = v1::ReadEnvironmentLogRequest { tenant_id, key };
-    Ok(gateway.state.sandbox.files().read_environment_log(request).await?.into_inner())
+    Ok(gateway.state.sandbox.files().read_environment_log(request).await?)
 }
 
 /// Removes an environment that no session uses, with its log.
@@ -116,9 +116,9 @@ pub(crate) async fn find_of_session(
 ) -> Result<Option<Proposal>, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let session = state.store.get_session(tenant, session).await?;
-    let turn = state.room.file_read(tenant).await?;
-    let files = settings::find_repository_files(state, tenant, &session).await?;
-    drop(turn);
+    let reader = state.file_reads.take(tenant).await?;
+    let files = settings::find_repository_files(&reader, tenant, &session).await?;
+    drop(reader);
     let files =
         files.ok_or_else(|| Invalid::WorkspaceMissing.because("the files of the session are not open"))?;
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();

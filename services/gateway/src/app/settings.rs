@@ -4,7 +4,7 @@ use super::gateway::Gateway;
 use crate::{
     app::projects::manage::{refresh_all_clients, refresh_clients},
     auth::principal::Principal,
-    backends::sandbox::fence,
+    backends::{files::FileReader, sandbox::fence},
     errors::{error::Error, invalid::Invalid, refusal::Refusal},
     scope::Scope,
     state::State,
@@ -101,9 +101,9 @@ pub(crate) async fn explain(
     // The gateway checks documents before it stores them, so a gateway of another version stored these.
     let above =
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
-    let turn = state.room.file_read(tenant).await?;
-    let files = find_repository_files(state, tenant, &session).await?.unwrap_or_default();
-    drop(turn);
+    let reader = state.file_reads.take(tenant).await?;
+    let files = find_repository_files(&reader, tenant, &session).await?.unwrap_or_default();
+    drop(reader);
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let environment =
         allowed_environment(state, tenant, SessionFiles { session: &session, above: &above, files: &files })
@@ -142,8 +142,8 @@ pub(crate) async fn with_repository(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let Some(project) = project else { return Ok(above) };
     let Some(session) = newest_open(state, tenant, &project.clone().into()).await? else { return Ok(above) };
-    let _turn = state.room.file_read(tenant).await?;
-    Ok(find_session_settings(state, tenant, &session).await?.unwrap_or(above))
+    let reader = state.file_reads.take(tenant).await?;
+    Ok(find_session_settings(state, &reader, tenant, &session).await?.unwrap_or(above))
 }
 
 /// Finds the settings with which a session works. `None`: its files are not open, the sandbox does not give the files of its repository in time, or a
@@ -153,13 +153,14 @@ pub(crate) async fn with_repository(
 /// `store_unavailable`.
 pub(in crate::app) async fn find_session_settings(
     state: &State,
+    reader: &FileReader,
     tenant: TenantId,
     session: &Session,
 ) -> Result<Option<Settings>, Error> {
     if !session.has_workspace {
         return Ok(None);
     }
-    let files = tokio::time::timeout(REPOSITORY_WAIT, find_repository_files(state, tenant, session)).await;
+    let files = tokio::time::timeout(REPOSITORY_WAIT, find_repository_files(reader, tenant, session)).await;
     let files = match files {
         Ok(Ok(Some(files))) => files,
         Ok(Ok(None)) | Err(_) => return Ok(None),
@@ -247,13 +248,13 @@ pub(in crate::app) async fn newest_open(
 
 /// The settings files of the commit that a session started from; `None` before its workspace is open, and after it was lost.
 pub(in crate::app) async fn find_repository_files(
-    state: &State,
+    reader: &FileReader,
     tenant: TenantId,
     session: &Session,
 ) -> Result<Option<Vec<v1::GuidanceFile>>, Error> {
     let request = v1::ReadGuidanceRequest { fence: Some(fence(tenant, session)), ..Default::default() };
-    match state.sandbox.files().read_guidance(request).await.map_err(Refusal::from) {
-        Ok(guidance) => Ok(Some(guidance.into_inner().configuration)),
+    match reader.read_guidance(request).await.map_err(Refusal::from) {
+        Ok(guidance) => Ok(Some(guidance.configuration)),
         Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) => Ok(None),
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }

@@ -1,5 +1,6 @@
 //! The connection to the sandbox service.
 
+use super::files::Files;
 use crate::errors::refusal;
 use anyhow::Context as _;
 use chassis::{backends::Backends, grpc::Windows};
@@ -13,8 +14,6 @@ use rpc::{
 use store::rows::session_row::Session;
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
-/// A client for files and processes.
-pub(crate) type Files = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 pub(crate) type Terminals = TerminalServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// The connections; clones share them. Terminals have their own: their clients may leave output unread, which must not stall other calls.
@@ -35,17 +34,17 @@ impl Sandbox {
         let terminals = TerminalServiceClient::with_interceptor(channel, token.clone());
         let channel = backends.sandbox_channel(Windows::CALLS)?;
         let files = SandboxServiceClient::with_interceptor(channel, token);
-        Ok(Self { files: files.max_decoding_message_size(rpc::MESSAGE_BYTES_MAX), terminals })
+        Ok(Self { files: Files::new(files), terminals })
     }
 
     /// Asks for the id of the service. `None`: it does not answer, or it is of an earlier version.
     pub(crate) async fn find_id(&self) -> Option<String> {
-        rpc::client::find_sandbox_id(self.files()).await.inspect_err(refusal::report).ok()?
+        self.files.find_id().await.inspect_err(refusal::report).ok()?
     }
 
-    /// The client for files and processes.
-    pub(crate) fn files(&self) -> Files {
-        self.files.clone()
+    /// The calls for files and processes.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
     }
 
     pub(crate) fn terminals(&self) -> Terminals {

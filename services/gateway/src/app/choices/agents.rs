@@ -133,7 +133,9 @@ async fn check(state: &State, context: ProjectContext<'_>, others: &[AgentUse<'_
         return Err(unknown(*missing, &merged.settings));
     }
     let Some(session) = context.session else { return Ok(()) };
-    let Some(all) = settings::find_session_settings(state, context.tenant, session).await? else {
+    let reader = state.file_reads.for_prompt();
+    let all = settings::find_session_settings(state, &reader, context.tenant, session).await?;
+    let Some(all) = all else {
         return Ok(());
     };
     let missing = others.iter().find(|agent| !is_configured(agent, &all));

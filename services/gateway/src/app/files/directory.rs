@@ -8,7 +8,7 @@ use crate::{
         settings::newest_open,
     },
     auth::principal::Principal,
-    backends::sandbox::fence,
+    backends::{files::FileReader, sandbox::fence},
     errors::{error::Error, invalid::Invalid, refusal::Refusal},
     scope::Scope,
     state::State,
@@ -16,7 +16,6 @@ use crate::{
 use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, ErrorCode, FileKind};
-use shares::Permit;
 use std::ops::Range;
 use store::{Page, rows::session_row::Session, session::sessions::Filter, tenant::worktrees::SessionArea};
 use tonic::Status;
@@ -124,8 +123,8 @@ impl DirectoryFiles {
         Some(fence(self.tenant, &self.session))
     }
 
-    async fn file_read(&self) -> Result<Permit, Error> {
-        self.state.room.file_read(self.tenant).await
+    async fn reader(&self) -> Result<FileReader, Error> {
+        self.state.file_reads.take(self.tenant).await
     }
 
     /// Lists the entries of a directory; the names of subdirectories end with a slash. Empty for a file.
@@ -140,8 +139,8 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
-        let _turn = self.file_read().await?;
-        let listing = self.or_no_files(self.state.sandbox.files().read_lines(request).await)?;
+        let reader = self.reader().await?;
+        let listing = self.or_no_files(reader.read_lines(request).await)?;
         Ok(if listing.kind() == FileKind::Directory { listing.lines } else { vec![] })
     }
 
@@ -156,8 +155,8 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
-        let _turn = self.file_read().await?;
-        Ok(self.state.sandbox.files().read_file(request).await?.into_inner().data)
+        let reader = self.reader().await?;
+        Ok(reader.read_file(request).await?.data)
     }
 
     /// Lists the paths of the files.
@@ -171,8 +170,8 @@ impl DirectoryFiles {
             entries_max: NAMES_MAX,
             ..Default::default()
         };
-        let _turn = self.file_read().await?;
-        let files = self.or_no_files(self.state.sandbox.files().glob_files(request).await)?;
+        let reader = self.reader().await?;
+        let files = self.or_no_files(reader.glob_files(request).await)?;
         Ok(files.entries.into_iter().map(|entry| entry.path).collect())
     }
 
@@ -187,8 +186,8 @@ impl DirectoryFiles {
             matches_max: MATCHES_MAX,
             ..Default::default()
         };
-        let _turn = self.file_read().await?;
-        let found = self.or_no_files(self.state.sandbox.files().grep_files(request).await)?;
+        let reader = self.reader().await?;
+        let found = self.or_no_files(reader.grep_files(request).await)?;
         let span = |span: v1::GrepSpan| span.start as usize..span.end as usize;
         let line = |line: v1::GrepMatch| LineMatch {
             path: line.path,
@@ -222,7 +221,7 @@ impl DirectoryFiles {
         principal.require(Scope::Write)?;
         let request = v1::ApplyPatchRequest { fence: self.fence(), patch };
         let apply = || {
-            let (mut files, request) = (self.state.sandbox.files(), request.clone());
+            let (files, request) = (self.state.sandbox.files(), request.clone());
             async move { files.apply_patch(request).await }
         };
         let owner = &self.session.workspace_id;
@@ -247,13 +246,13 @@ impl DirectoryFiles {
     /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn skills(&self) -> Result<Vec<SkillFile>, Error> {
         let request = v1::ReadGuidanceRequest { fence: self.fence(), ..Default::default() };
-        let _turn = self.file_read().await?;
-        let guidance = self.or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
-        let skills = stream::iter(guidance.skills).map(|skill| self.skill(skill));
+        let reader = self.reader().await?;
+        let guidance = self.or_no_files(reader.read_guidance(request).await)?;
+        let skills = stream::iter(guidance.skills).map(|skill| self.skill(&reader, skill));
         Ok(skills.buffered(SKILLS_AT_ONCE).filter_map(std::future::ready).collect().await)
     }
 
-    async fn skill(&self, skill: v1::Skill) -> Option<SkillFile> {
+    async fn skill(&self, reader: &FileReader, skill: v1::Skill) -> Option<SkillFile> {
         let location = format!("{WORKSPACE}/{}", skill.path);
         let request = v1::ReadFileRequest {
             fence: self.fence(),
@@ -261,15 +260,15 @@ impl DirectoryFiles {
             bytes_max: SKILL_BYTES_MAX,
             ..Default::default()
         };
-        let file = self.state.sandbox.files().read_file(request).await.ok()?.into_inner();
+        let file = reader.read_file(request).await.ok()?;
         let content = String::from_utf8_lossy(&file.data).into_owned();
         Some(SkillFile { name: skill.name, description: skill.description, location, content })
     }
 
     /// The result, or an empty one before the workspace exists.
-    fn or_no_files<T: Default>(&self, response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
-        match response.map_err(|status| Error::from(status).about_files(self.session.has_workspace)) {
-            Ok(response) => Ok(response.into_inner()),
+    fn or_no_files<T: Default>(&self, answer: Result<T, Status>) -> Result<T, Error> {
+        match answer.map_err(|status| Error::from(status).about_files(self.session.has_workspace)) {
+            Ok(answer) => Ok(answer),
             Err(Error::Sandbox(refusal)) if refusal.code == Some(ErrorCode::WorkspaceMissing) => {
                 Ok(T::default())
             }

@@ -65,13 +65,13 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         project_id: session.info.project_id.to_string(),
         ..v1::WorkspaceHeader::from(&session.source)
     };
-    let mut sandbox = state.sandbox.files();
+    let sandbox = state.sandbox.files();
     if session.source.origin != Origin::Empty {
         let parts = messages(state, tenant, &session.source, header.clone());
         let parts = parts.map(|part| v1::CloneSourceRequest { workspace: Some(part) });
         // Boxed because the future is large and rarely needed.
         let cloned = Box::pin(sandbox.clone_source(parts)).await.map_err(Refusal::from);
-        let cloned = cloned.map_err(|refusal| explain(refusal, &missing))?.into_inner();
+        let cloned = cloned.map_err(|refusal| explain(refusal, &missing))?;
         let files = cloned.configuration.unwrap_or_default().files;
         let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
         let files = SessionFiles { session, above: &[], files: &files };
@@ -83,7 +83,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
     }
     let parts = messages(state, tenant, &session.source, header);
     let opened = Box::pin(sandbox.open_workspace(parts)).await.map_err(Refusal::from);
-    let opened = opened.map_err(|refusal| explain(refusal, &missing))?.into_inner();
+    let opened = opened.map_err(|refusal| explain(refusal, &missing))?;
     state.store.note_workspace(tenant, session_id).await?;
     announce_branch(state, tenant, session_id, opened.branch).await;
     Ok(())

@@ -1,7 +1,7 @@
 //! The files of a held session, in the sandbox.
 
 use super::point::FilesOfSnapshot;
-use crate::backends::sandbox::Files as Sandbox;
+use crate::backends::files::Files as Sandbox;
 use domain::limits;
 use rpc::v1;
 use store::session::reverts::Hold;
@@ -38,12 +38,12 @@ impl Files {
 
     pub(super) async fn track(&self) -> Result<String, Status> {
         let request = v1::TrackSnapshotRequest { fence: self.fence() };
-        Ok(self.sandbox.clone().track_snapshot(request).await?.into_inner().snapshot)
+        Ok(self.sandbox.track_snapshot(request).await?.snapshot)
     }
 
     pub(super) async fn restore(&self, snapshot: &str) -> Result<(), Status> {
         let request = v1::RestoreSnapshotRequest { fence: self.fence(), snapshot: snapshot.to_owned() };
-        self.sandbox.clone().restore_snapshot(request).await.map(drop)
+        self.sandbox.restore_snapshot(request).await.map(drop)
     }
 
     /// Restores single files. If a file is named more than once, the first entry counts.
@@ -51,7 +51,7 @@ impl Files {
         for files in batches(files) {
             let files = files.into_iter().map(Into::into).collect();
             let request = v1::RevertFilesRequest { fence: self.fence(), files };
-            self.sandbox.clone().revert_files(request).await?;
+            self.sandbox.revert_files(request).await?;
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Files {
             to_snapshot: to.to_owned(),
             bytes_max: limits::SUMMARY_DIFF_BYTES_MAX,
         };
-        let diff = self.sandbox.clone().diff_snapshots(request).await?.into_inner();
+        let diff = self.sandbox.diff_snapshots(request).await?;
         Ok(Difference { files: diff.files.into_iter().map(Into::into).collect(), state: diff.to_snapshot })
     }
 }

@@ -196,7 +196,7 @@ async fn bundle_files(
         snapshot,
         ..sandbox::export(tenant, origin)
     };
-    let mut pieces = state.sandbox.files().export_workspace(request).await?.into_inner();
+    let mut pieces = state.sandbox.files().export_workspace(request).await?;
     let mut next = match pieces.message().await.map_err(Refusal::from) {
         Ok(first) => first,
         Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) && !origin.has_workspace => {

@@ -49,13 +49,13 @@ pub(crate) async fn restart_workspace(
         bytes_max: LISTING_BYTES_MAX,
         ..Default::default()
     };
-    let turn = state.room.file_read(tenant).await?;
-    match state.sandbox.files().read_lines(request).await.map_err(Refusal::from) {
+    let reader = state.file_reads.take(tenant).await?;
+    match reader.read_lines(request).await.map_err(Refusal::from) {
         Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) => {}
         Err(refusal) => return Err(Error::Sandbox(refusal)),
         Ok(_) => return Err(Invalid::WorkspaceNotLost.because("the session has its files")),
     }
-    drop(turn);
+    drop(reader);
     let note = note(state, NoteContext::of(&owner), Text::synthetic(restart_note(DECISION)));
     edits::edit(gateway, principal, &owner.info.id, &Edit::RestartWorkspace(note)).await
 }

@@ -189,7 +189,7 @@ async fn perform(
     operation: Operation,
 ) -> Result<Session, Failure> {
     let outline = state.store.load_outline(hold.tenant, &hold.session).await.map_err(Failure::unchanged)?;
-    let files = Files::new(state.sandbox.files(), hold);
+    let files = Files::new(state.sandbox.files().clone(), hold);
     let must_end = matches!(operation, Operation::Finish);
     let work = Work { state, hold, files_done, files, outline, must_end };
     match operation {

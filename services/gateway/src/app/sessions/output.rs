@@ -95,10 +95,10 @@ pub(in crate::app) async fn diff_workspace(
         // What the copy of a subtask began with is no change of the subtask.
         from_commit: session.forked_commit().unwrap_or_default().to_owned(),
     };
-    let _turn = state.room.file_read(tenant).await?;
+    let reader = state.file_reads.take(tenant).await?;
     let _permit = state.heavy_request(tenant).await?;
-    let diff = state.sandbox.files().diff_workspace(request).await;
-    let diff = diff.map_err(|status| Error::from(status).about_files(session.has_workspace))?.into_inner();
+    let diff = reader.diff_workspace(request).await;
+    let diff = diff.map_err(|status| Error::from(status).about_files(session.has_workspace))?;
     let stat = |file: v1::DiffStat| FileStat {
         path: file.path,
         additions: file.additions,
@@ -122,7 +122,7 @@ pub(crate) async fn get_tool_output(
     state.store.get_head(tenant, session).await?;
     let (tenant_id, session_id) = (tenant.to_string(), session.to_string());
     let request = v1::GetOutputRequest { tenant_id, session_id, path };
-    Ok(state.sandbox.files().get_output(request).await?.into_inner().data)
+    Ok(state.sandbox.files().get_output(request).await?.data)
 }
 
 /// Exports the workspace of a session: its commits, and one under its title with what it has not committed. With `squash`, all of it is one commit.
@@ -145,7 +145,7 @@ pub(crate) async fn export(
     };
     let failure = move |status| Error::from(status).about_files(session.has_workspace);
     let permit = state.heavy_request(tenant).await?;
-    let mut responses = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
+    let mut responses = state.sandbox.files().export_workspace(request).await.map_err(failure)?;
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     state.tasks.spawn("export", async move {
         let _permit = permit;

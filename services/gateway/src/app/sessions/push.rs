@@ -226,7 +226,7 @@ async fn transfer(
     };
     let has_workspace = owner.has_workspace;
     let failure = move |status| Error::from(status).about_files(has_workspace);
-    let mut pieces = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
+    let mut pieces = state.sandbox.files().export_workspace(request).await.map_err(failure)?;
     let begun = pieces.message().await.and_then(|begun| {
         begun.ok_or_else(|| Status::unavailable("the export of a session ended before it began"))
     });
