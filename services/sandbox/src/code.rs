@@ -1,47 +1,45 @@
 //! The codes of the failures that the programs of this service report.
 
+use rpc::v1::ErrorCode;
 use sandbox_wire::v1::FailureCode;
 
-/// What went wrong, for programs: one list for all services.
-pub type Code = rpc::v1::ErrorCode;
-
 /// The code of a failure that the init reports.
-pub fn of_failure(code: FailureCode) -> Code {
+pub fn of_failure(code: FailureCode) -> ErrorCode {
     match code {
-        FailureCode::Unspecified | FailureCode::Internal => Code::Internal,
-        FailureCode::ArgumentInvalid => Code::ArgumentInvalid,
-        FailureCode::PathOutsideWorkspace => Code::PathOutsideWorkspace,
-        FailureCode::PathInvalid => Code::PathInvalid,
-        FailureCode::FileNotFound => Code::FileNotFound,
-        FailureCode::FileTooLarge => Code::FileTooLarge,
-        FailureCode::FileIsBinary => Code::FileIsBinary,
-        FailureCode::FileIsDirectory => Code::FileIsDirectory,
-        FailureCode::FileNotRegular => Code::FileNotRegular,
-        FailureCode::FileNotPermitted => Code::FileNotPermitted,
-        FailureCode::FileChanged => Code::FileChanged,
-        FailureCode::PatternInvalid => Code::PatternInvalid,
-        FailureCode::DiskFull => Code::DiskFull,
-        FailureCode::ProcessLimit => Code::ProcessLimit,
-        FailureCode::SandboxBusy => Code::SandboxBusy,
-        FailureCode::TerminalUnknown => Code::TerminalUnknown,
-        FailureCode::TerminalInputFull => Code::TerminalInputFull,
+        FailureCode::Unspecified | FailureCode::Internal => ErrorCode::Internal,
+        FailureCode::ArgumentInvalid => ErrorCode::ArgumentInvalid,
+        FailureCode::PathOutsideWorkspace => ErrorCode::PathOutsideWorkspace,
+        FailureCode::PathInvalid => ErrorCode::PathInvalid,
+        FailureCode::FileNotFound => ErrorCode::FileNotFound,
+        FailureCode::FileTooLarge => ErrorCode::FileTooLarge,
+        FailureCode::FileIsBinary => ErrorCode::FileIsBinary,
+        FailureCode::FileIsDirectory => ErrorCode::FileIsDirectory,
+        FailureCode::FileNotRegular => ErrorCode::FileNotRegular,
+        FailureCode::FileNotPermitted => ErrorCode::FileNotPermitted,
+        FailureCode::FileChanged => ErrorCode::FileChanged,
+        FailureCode::PatternInvalid => ErrorCode::PatternInvalid,
+        FailureCode::DiskFull => ErrorCode::DiskFull,
+        FailureCode::ProcessLimit => ErrorCode::ProcessLimit,
+        FailureCode::SandboxBusy => ErrorCode::SandboxBusy,
+        FailureCode::TerminalUnknown => ErrorCode::TerminalUnknown,
+        FailureCode::TerminalInputFull => ErrorCode::TerminalInputFull,
     }
 }
 
 /// The code of a layer that `flotilla-unpack` refuses.
-pub fn of_layer(name: &str) -> Code {
+pub fn of_layer(name: &str) -> ErrorCode {
     let all = [
-        Code::LayerDigestWrong,
-        Code::LayerTooManyEntries,
-        Code::LayerTooLarge,
-        Code::LayerBomb,
-        Code::LayerTooDeep,
-        Code::LayerPathInvalid,
-        Code::LayerEntryInvalid,
-        Code::LayerUnreadable,
-        Code::LayerWriteFailed,
+        ErrorCode::LayerDigestWrong,
+        ErrorCode::LayerTooManyEntries,
+        ErrorCode::LayerTooLarge,
+        ErrorCode::LayerBomb,
+        ErrorCode::LayerTooDeep,
+        ErrorCode::LayerPathInvalid,
+        ErrorCode::LayerEntryInvalid,
+        ErrorCode::LayerUnreadable,
+        ErrorCode::LayerWriteFailed,
     ];
-    Code::parse(name).filter(|code| all.contains(code)).unwrap_or(Code::Internal)
+    ErrorCode::parse(name).filter(|code| all.contains(code)).unwrap_or(ErrorCode::Internal)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The errors of the sandbox service and how they look to a caller.
 
-use crate::code::Code;
+use rpc::v1::ErrorCode;
 use std::io;
 use tokio::task::JoinError;
 
@@ -10,7 +10,7 @@ pub enum Error {
     /// The caller gets `code` and `message`.
     #[error("{message}")]
     Refused {
-        code: Code,
+        code: ErrorCode,
         /// One or two sentences for a person or a model.
         message: String,
     },
@@ -34,7 +34,7 @@ pub enum Error {
 
 impl Error {
     /// An error that the caller sees.
-    pub fn refused(code: Code, message: impl Into<String>) -> Self {
+    pub fn refused(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::Refused { code, message: message.into() }
     }
 
@@ -44,11 +44,11 @@ impl Error {
     }
 
     /// The stable code.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::Refused { code, .. } => *code,
-            Self::Stale { .. } => Code::EpochStale,
-            Self::Io { .. } => Code::Internal,
+            Self::Stale { .. } => ErrorCode::EpochStale,
+            Self::Io { .. } => ErrorCode::Internal,
         }
     }
 
@@ -69,7 +69,7 @@ impl Error {
             Self::Refused { code, message } => rpc::status::error(*code, message),
             Self::Stale { highest, .. } => rpc::status::stale(self.to_string(), *highest),
             Self::Io { doing, .. } => {
-                rpc::status::error(Code::Internal, format!("the sandbox service failed to {doing}"))
+                rpc::status::error(ErrorCode::Internal, format!("the sandbox service failed to {doing}"))
             }
         }
     }

@@ -2,7 +2,6 @@
 //! session's sandbox.
 
 use crate::{
-    code::Code,
     error::Error,
     isolation::{
         launch::{LaunchSpec, Launcher, Mount, Program},
@@ -13,6 +12,7 @@ use crate::{
 };
 use chassis::tasks;
 use domain::{ids::TenantId, session::environment::SandboxOptions};
+use rpc::v1::ErrorCode;
 use shares::{Busy, Permit, Shares};
 use std::{
     io,
@@ -295,15 +295,18 @@ fn busy(reason: Busy) -> Error {
         }
         Busy::All => "too many clones, diffs and snapshots are running on this machine; try again later",
     };
-    Error::refused(Code::HelpersBusy, text)
+    Error::refused(ErrorCode::HelpersBusy, text)
 }
 
 fn caller_left() -> Error {
-    Error::refused(Code::CallerLeft, "the caller left before the helper had ended")
+    Error::refused(ErrorCode::CallerLeft, "the caller left before the helper had ended")
 }
 
 fn too_slow() -> Error {
-    Error::refused(Code::SandboxUnavailable, "the operation on the repository took too long and was stopped")
+    Error::refused(
+        ErrorCode::SandboxUnavailable,
+        "the operation on the repository took too long and was stopped",
+    )
 }
 
 /// Keeps the beginning and discards the rest, so that the helper never blocks.
@@ -325,7 +328,7 @@ fn last_line(stderr: &str) -> String {
 }
 
 /// The error of a helper that exited with a known code.
-pub(crate) fn refused(code: Code, text: &str, stderr: &str) -> Error {
+pub(crate) fn refused(code: ErrorCode, text: &str, stderr: &str) -> Error {
     Error::refused(code, format!("{text}: {}", last_line(stderr)))
 }
 

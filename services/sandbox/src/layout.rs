@@ -30,8 +30,9 @@
 //!
 //! A session that works in another one's workspace has a fence and execs, and nothing below `ws`.
 
-use crate::{code::Code, error::Error};
+use crate::error::Error;
 use domain::ids::{SessionId, TenantId};
+use rpc::v1::ErrorCode;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::{
     fmt,
@@ -55,7 +56,8 @@ impl Key {
     /// # Errors
     /// `argument_invalid`.
     pub fn parse(tenant: &str, session: &str) -> Result<Self, Error> {
-        let invalid = |error: &dyn fmt::Display| Error::refused(Code::ArgumentInvalid, error.to_string());
+        let invalid =
+            |error: &dyn fmt::Display| Error::refused(ErrorCode::ArgumentInvalid, error.to_string());
         Ok(Self {
             tenant: tenant.parse().map_err(|error| invalid(&format!("tenant_id: {error}")))?,
             session: session.parse().map_err(|error| invalid(&format!("session_id: {error}")))?,

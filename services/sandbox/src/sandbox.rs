@@ -1,7 +1,7 @@
 //! One running sandbox, seen from the service: requests go in; replies, output and exits come out.
 
 use crate::{
-    code::{Code, of_failure},
+    code::of_failure,
     error::Error,
     isolation::{
         cgroup::{Events, Group},
@@ -16,6 +16,7 @@ use bytes::Bytes;
 use chassis::{lock, tasks::Tasks};
 use domain::{ids::TenantId, session::environment::SandboxOptions};
 use prost::Message as _;
+use rpc::v1::ErrorCode;
 use sandbox_wire::{
     frame,
     v1::{EndAll, Exec, Exit, Hello, Kill, Process, Reply, Request, reply, request},
@@ -192,7 +193,8 @@ impl Sandbox {
             Ok(reply::Body::Process(Process { pid })) => Ok(Command { number, pid, events }),
             other => {
                 lock(&self.inner.execs).remove(&number);
-                let wrong = || Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind");
+                let wrong =
+                    || Error::refused(ErrorCode::Internal, "the sandbox sent a reply of the wrong kind");
                 Err(other.err().unwrap_or_else(wrong))
             }
         }
@@ -264,7 +266,7 @@ impl Sandbox {
     async fn ask(&self, id: u64, body: request::Body) -> Result<reply::Body, Error> {
         let gone = || {
             Error::refused(
-                Code::SandboxUnavailable,
+                ErrorCode::SandboxUnavailable,
                 "the sandbox of the session ended during the call; try again",
             )
         };
@@ -419,7 +421,7 @@ async fn start_error(mut started: SandboxProcess) -> Error {
     started.wait().await;
     let error = error.trim();
     let error = if error.is_empty() { "bubblewrap printed no error" } else { error };
-    Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {error}"))
+    Error::refused(ErrorCode::SandboxUnavailable, format!("the sandbox did not start: {error}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! not even note which worker owns a session. So the service keeps a reserve: below it nothing new begins.
 
 use super::space::Space;
-use crate::{code::Code, error::Error};
+use crate::error::Error;
+use rpc::v1::ErrorCode;
 use std::path::PathBuf;
 
 /// Free inodes that count as the reserve of a file system that has a fixed number of them.
@@ -40,7 +41,11 @@ impl HostDisk {
     /// `disk_full`; it may be repeated later.
     pub fn check(&self) -> Result<Space, Error> {
         let free = self.free()?;
-        if self.has_reserve(free) { Ok(free) } else { Err(Error::refused(Code::DiskFull, self.text(free))) }
+        if self.has_reserve(free) {
+            Ok(free)
+        } else {
+            Err(Error::refused(ErrorCode::DiskFull, self.text(free)))
+        }
     }
 
     /// Whether `free` is enough.

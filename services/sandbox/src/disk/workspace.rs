@@ -1,9 +1,9 @@
 //! The disk space of one workspace: what it takes, as of the last walk, and what may still begin in it.
 
 use super::{count::Measure, host::HostDisk, mapped::MappedFiles, space::Space, survey};
-use crate::{code::Code, error::Error, isolation::priority, sandbox::Sandbox};
+use crate::{error::Error, isolation::priority, sandbox::Sandbox};
 use domain::ids::TenantId;
-use rpc::v1::ExecEnd;
+use rpc::v1::{ErrorCode, ExecEnd};
 use shares::Shares;
 use std::{
     io,
@@ -180,8 +180,9 @@ impl WorkspaceDisk {
             }
             Purpose::Command(_) | Purpose::Write => None,
         };
-        let refused =
-            || Error::refused(Code::LimitDisk, format!("the workspace is full: {}", self.advice(measure)));
+        let refused = || {
+            Error::refused(ErrorCode::LimitDisk, format!("the workspace is full: {}", self.advice(measure)))
+        };
         permit.map(Some).ok_or_else(refused)
     }
 
@@ -220,7 +221,11 @@ impl WorkspaceDisk {
     pub fn check_room(&self, bytes: u64) -> Result<(), Error> {
         let (host, free) = (&self.quota.host, self.quota.host.check()?);
         let left = Space { bytes: free.bytes.saturating_sub(bytes), ..free };
-        if host.has_reserve(left) { Ok(()) } else { Err(Error::refused(Code::DiskFull, host.text(left))) }
+        if host.has_reserve(left) {
+            Ok(())
+        } else {
+            Err(Error::refused(ErrorCode::DiskFull, host.text(left)))
+        }
     }
 
     /// Why a limit of the disk ended a command, for a person or a model.
@@ -397,7 +402,7 @@ impl WorkspaceDisk {
 }
 
 fn busy() -> Error {
-    Error::refused(Code::SandboxBusy, "too many workspaces are being measured; try again later")
+    Error::refused(ErrorCode::SandboxBusy, "too many workspaces are being measured; try again later")
 }
 
 /// A workspace that does not exist takes nothing.

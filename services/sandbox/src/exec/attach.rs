@@ -1,9 +1,9 @@
 //! Follows an exec: sends its output from any offset, and its outcome.
 
 use super::record::{Exec, ExecOutcome, ExecProgress, OUTPUT, read_end, write_end};
-use crate::{code::Code, error::Error};
+use crate::error::Error;
 use bytes::Bytes;
-use rpc::v1::{AttachExecResponse, ExecOutput, attach_exec_response::Item};
+use rpc::v1::{AttachExecResponse, ErrorCode, ExecOutput, attach_exec_response::Item};
 use std::{
     io::SeekFrom,
     path::{Path, PathBuf},
@@ -35,7 +35,7 @@ pub async fn run(source: Source, offset: u64, to: Sender) {
     match result {
         Ok(()) | Err(AttachError::ReaderLeft) => {}
         Err(AttachError::Cancelled) => {
-            let error = Error::refused(Code::ExecUnknown, "the exec was never started");
+            let error = Error::refused(ErrorCode::ExecUnknown, "the exec was never started");
             drop(to.send(Err(error.to_status())).await);
         }
         Err(AttachError::Failed(error)) => {

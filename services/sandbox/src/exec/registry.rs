@@ -6,7 +6,6 @@ use super::{
     recorder::Recorder,
 };
 use crate::{
-    code::Code,
     error::{Error, blocking},
     layout,
     running::guard::SandboxGuard,
@@ -14,6 +13,7 @@ use crate::{
 };
 use chassis::tasks::Tasks;
 use domain::{limits, text};
+use rpc::v1::ErrorCode;
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::HashMap,
@@ -75,7 +75,7 @@ impl Registry {
         }
         if is_full {
             let text = format!("the session already runs {} commands", limits::EXECS_RUNNING_MAX);
-            return Err(Error::refused(Code::ExecsTooMany, text));
+            return Err(Error::refused(ErrorCode::ExecsTooMany, text));
         }
         let exec = Arc::new(Exec { directory, progress: watch::Sender::new(ExecProgress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
@@ -134,7 +134,7 @@ impl Registry {
     /// # Errors
     /// `file_not_found`: the session never kept it, or it was removed.
     pub async fn read_output(&self, path: &str) -> Result<Vec<u8>, Error> {
-        let missing = || Error::refused(Code::FileNotFound, format!("the session has no output {path}"));
+        let missing = || Error::refused(ErrorCode::FileNotFound, format!("the session has no output {path}"));
         let name = name_inside(path).ok_or_else(missing)?;
         match tokio::fs::read(self.directory.join(name).join(OUTPUT)).await {
             Ok(data) => Ok(data),
@@ -169,7 +169,7 @@ impl Registry {
         let before = sandbox.sandbox().events();
         let limits = sandbox.limits();
         if exec.progress.borrow().is_killed {
-            return Err(Error::refused(Code::ExecUnknown, "the command was killed before it started"));
+            return Err(Error::refused(ErrorCode::ExecUnknown, "the command was killed before it started"));
         }
         let Command { number, events, .. } = sandbox.sandbox().exec(command).await?;
         exec.progress.send_modify(|progress| progress.number = Some(number));
@@ -204,7 +204,7 @@ impl Registry {
         if tokio::fs::try_exists(&directory).await.map_err(Error::io("look for an exec"))? {
             return Ok(Source::Ended(directory));
         }
-        Err(Error::refused(Code::ExecUnknown, format!("the session has no exec {exec_id:?}")))
+        Err(Error::refused(ErrorCode::ExecUnknown, format!("the session has no exec {exec_id:?}")))
     }
 
     /// Finds an exec that runs, or is about to.

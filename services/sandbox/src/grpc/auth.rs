@@ -1,9 +1,9 @@
 //! Authentication: only workers and gateways have tokens, and the token of a kind of caller is for its own calls. A stolen token of a gateway starts no command, and
 //! one of a worker opens no terminal.
 
-use crate::code::Code;
 use chassis::grpc::tokens::{Caller, Tokens};
 use futures::future::{Either, Ready, ready};
+use rpc::v1::ErrorCode;
 use std::task::{Context, Poll};
 use tonic::{
     Status,
@@ -100,13 +100,16 @@ impl<S> Authorized<S> {
     /// Why a call does not pass.
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<Status> {
         let Some(token) = self.tokens.find_bearer(headers) else {
-            return Some(rpc::status::error(Code::TokenInvalid, "the token is missing or wrong"));
+            return Some(rpc::status::error(ErrorCode::TokenInvalid, "the token is missing or wrong"));
         };
         let method = path.rsplit('/').next().unwrap_or_default();
         if !may_call(token.caller, method) {
-            tracing::warn!(error.code = Code::CallerNotAllowed.as_str(), "{method} was refused to a caller");
+            tracing::warn!(
+                error.code = ErrorCode::CallerNotAllowed.as_str(),
+                "{method} was refused to a caller"
+            );
             let text = format!("the token of this caller is not for {method}");
-            return Some(rpc::status::error(Code::CallerNotAllowed, text));
+            return Some(rpc::status::error(ErrorCode::CallerNotAllowed, text));
         }
         let label = token.label.clone();
         metrics::counter!("flotilla_sandbox_token_uses_total", "token" => label).increment(1);

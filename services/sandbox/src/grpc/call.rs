@@ -5,7 +5,8 @@ use super::{
     scope::{Scope, Scoped},
     server::Server,
 };
-use crate::{code::Code, error::Error, session::caller::Caller};
+use crate::{error::Error, session::caller::Caller};
+use rpc::v1::ErrorCode;
 use std::{fmt::Display, future::Future, str::FromStr, sync::Arc};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ pub(super) struct Call {
 /// # Errors
 /// `argument_invalid`, with the name of the field.
 pub(super) fn id<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Error> {
-    text.parse().map_err(|error| Error::refused(Code::ArgumentInvalid, format!("{field}: {error}")))
+    text.parse().map_err(|error| Error::refused(ErrorCode::ArgumentInvalid, format!("{field}: {error}")))
 }
 
 impl Server {
@@ -78,7 +79,7 @@ impl Call {
     ) -> Result<Response<T>, Status> {
         self.perform(|left| async move {
             left.run_until_cancelled(work).await.unwrap_or_else(|| {
-                Err(Error::refused(Code::CallerLeft, "the caller left before the call was over"))
+                Err(Error::refused(ErrorCode::CallerLeft, "the caller left before the call was over"))
             })
         })
         .await
@@ -129,7 +130,7 @@ pub(super) fn to_status(method: &'static str, error: &Error) -> Status {
     let code = error.code();
     metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.as_str())
         .increment(1);
-    if code == Code::Internal {
+    if code == ErrorCode::Internal {
         let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
         tracing::error!(error.code = code.as_str(), "{method} failed: {error}: {cause}");
     } else {

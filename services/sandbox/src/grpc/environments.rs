@@ -6,7 +6,6 @@ use super::{
     server::{ResponseStream, STREAM_WAITING_MAX},
 };
 use crate::{
-    code::Code,
     error::Error,
     exec::variables::{NO_TERMINAL, environment},
     image::{
@@ -25,7 +24,7 @@ use crate::{
     workspace::{install_run, open::spec::OpenSpec},
 };
 use domain::ids::TenantId;
-use rpc::v1::{self, build_environment_response::Item};
+use rpc::v1::{self, ErrorCode, build_environment_response::Item};
 use std::{collections::HashMap, sync::Arc};
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
@@ -50,7 +49,7 @@ pub(super) async fn build(
     let v1::Image { diff_ids, env } = message.image.unwrap_or_default();
     open::check_image_environment(&env)?;
     if message.hosts.len() > open::HOSTS_MAX {
-        return Err(Error::refused(Code::ArgumentInvalid, "the setup may reach too many hosts"));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, "the setup may reach too many hosts"));
     }
     open::check_secrets(&message.secrets)?;
     let spec = EnvironmentLayerSpec {
@@ -76,7 +75,7 @@ pub(super) async fn install(
     spec: Option<OpenSpec>,
     left: &CancellationToken,
 ) -> Result<InstallStream, Error> {
-    let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
+    let invalid = |text: &str| Error::refused(ErrorCode::ArgumentInvalid, text);
     let spec = spec.ok_or_else(|| invalid("the session has files already; install in a new session"))?;
     let (name, start) = install_run::start(session, spec, left).await?;
     let progress = |item| v1::InstallWorkspaceResponse { progress: Some(item) };

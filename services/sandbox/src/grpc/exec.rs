@@ -1,7 +1,6 @@
 //! Starts a command: checks the request, enters the exec id once, and asks the sandbox.
 
 use crate::{
-    code::Code,
     disk::workspace::Purpose,
     error::Error,
     exec::{
@@ -14,7 +13,7 @@ use crate::{
     workspace::{changes, snapshots::merge},
 };
 use domain::limits;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{collections::HashMap, sync::Arc};
 
 /// Bytes of the environment of one exec: with the command below Linux' limit for all arguments. Beyond it: `argument_invalid`.
@@ -91,7 +90,7 @@ pub(super) async fn start(
 pub(super) async fn find(caller: &Caller, exec_id: &str) -> Result<attach::Source, Error> {
     let session = &caller.session;
     let unknown = match session.execs.get(exec_id).await {
-        Err(error) if error.code() == Code::ExecUnknown => error,
+        Err(error) if error.code() == ErrorCode::ExecUnknown => error,
         found => return found,
     };
     match caller.root.find_workspace().await? {
@@ -123,7 +122,7 @@ pub(super) async fn keep(
     check_output_id(&message.output_id)?;
     if message.data.len() as u64 > limits::EXEC_OUTPUT_BYTES_MAX {
         let text = format!("the output is too large; the limit is {} bytes", limits::EXEC_OUTPUT_BYTES_MAX);
-        return Err(Error::refused(Code::FileTooLarge, text));
+        return Err(Error::refused(ErrorCode::FileTooLarge, text));
     }
     caller.session.disk.check_host()?;
     let _right = caller.hold().await?;
@@ -152,7 +151,10 @@ pub(super) async fn merge_copy(
 
 fn check_output_id(id: &str) -> Result<(), Error> {
     if id.is_empty() || id.len() > limits::EXEC_ID_BYTES_MAX {
-        return Err(Error::refused(Code::ArgumentInvalid, "output_id must have between 1 and 128 bytes"));
+        return Err(Error::refused(
+            ErrorCode::ArgumentInvalid,
+            "output_id must have between 1 and 128 bytes",
+        ));
     }
     Ok(())
 }
@@ -163,7 +165,7 @@ pub(super) async fn get_output(session: &Session, path: &str) -> Result<v1::GetO
 }
 
 fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
-    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let invalid = |text: &str| Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     if message.exec_id.is_empty() || message.exec_id.len() > limits::EXEC_ID_BYTES_MAX {
         return invalid("exec_id must have between 1 and 128 bytes");
     }
@@ -175,7 +177,7 @@ fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
 
 /// Checks the environment of a command.
 pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Error> {
-    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let invalid = |text: &str| Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     let env_bytes: usize = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     if env_bytes > EXEC_ENV_BYTES_MAX {
         return invalid("the environment is too large");

@@ -1,8 +1,8 @@
 //! The calls about single files. Each is one request to the init and the reply of the same kind.
 
 use super::{scope::Scoped, server::Server};
-use crate::{code::Code, disk::workspace::Purpose, error::Error};
-use rpc::v1;
+use crate::{disk::workspace::Purpose, error::Error};
+use rpc::v1::{self, ErrorCode};
 use sandbox_wire::v1::{reply, request};
 use tonic::{Request, Response, Status};
 
@@ -71,8 +71,9 @@ impl Server {
             };
             let reply = sandbox.sandbox().call(message.into_body()).await?;
             drop(permit);
-            M::from_body(reply)
-                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind"))
+            M::from_body(reply).ok_or_else(|| {
+                Error::refused(ErrorCode::Internal, "the sandbox sent a reply of the wrong kind")
+            })
         };
         if M::IS_EFFECT { call.run(work).await } else { call.read(work).await }
     }

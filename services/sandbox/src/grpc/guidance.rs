@@ -1,8 +1,8 @@
 //! The guidance of a repository: the instructions and skills that the sandbox finds in the files, and the configuration
 //! that was kept when the workspace was opened.
 
-use crate::{code::Code, error::Error, session::caller::Caller, workspace::configuration};
-use rpc::v1;
+use crate::{error::Error, session::caller::Caller, workspace::configuration};
+use rpc::v1::{self, ErrorCode};
 use sandbox_wire::v1::{reply, request};
 use std::mem::take;
 
@@ -17,7 +17,7 @@ pub(super) async fn read(
     let sandbox = caller.enter().await?;
     let reply = sandbox.sandbox().call(request::Body::ReadGuidance(message)).await?;
     let reply::Body::ReadGuidance(mut response) = reply else {
-        return Err(Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind"));
+        return Err(Error::refused(ErrorCode::Internal, "the sandbox sent a reply of the wrong kind"));
     };
     if wants_configuration {
         let configuration = configuration::read(&caller.root, &meta).await?;

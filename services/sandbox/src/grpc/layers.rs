@@ -2,14 +2,13 @@
 
 use super::call::id;
 use crate::{
-    code::Code,
     error::Error,
     image::{blob::Blob, manifest::Manifest},
     session::shared::Shared,
 };
 use domain::ids::TenantId;
 use futures::StreamExt as _;
-use rpc::v1::{self, put_layer_request::Part};
+use rpc::v1::{self, ErrorCode, put_layer_request::Part};
 use std::{io, sync::Arc};
 use tonic::Streaming;
 
@@ -19,7 +18,7 @@ pub(super) async fn put(
 ) -> Result<v1::PutLayerResponse, Error> {
     let first = parts.message().await.map_err(interrupted)?.and_then(|message| message.part);
     let Some(Part::Header(header)) = first else {
-        return Err(Error::refused(Code::ArgumentInvalid, "the first message must be the header"));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, "the first message must be the header"));
     };
     let blob = Blob::parse(&header)?;
     let tenant = match header.tenant_id.as_str() {
@@ -29,7 +28,7 @@ pub(super) async fn put(
     let bytes = parts.map(|message| match message.map_err(interrupted)?.part {
         Some(Part::Data(data)) => Ok(data),
         Some(Part::Header(_)) | None => {
-            Err(Error::refused(Code::ArgumentInvalid, "after the header only data may follow"))
+            Err(Error::refused(ErrorCode::ArgumentInvalid, "after the header only data may follow"))
         }
     });
     let created = shared.arrivals.take(tenant, &blob, bytes).await?;
@@ -49,5 +48,5 @@ pub(super) async fn check(
 }
 
 fn interrupted(status: tonic::Status) -> Error {
-    Error::refused(Code::CallerLeft, format!("the layer was interrupted: {}", status.message()))
+    Error::refused(ErrorCode::CallerLeft, format!("the layer was interrupted: {}", status.message()))
 }

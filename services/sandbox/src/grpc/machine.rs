@@ -2,7 +2,6 @@
 
 use super::call::id;
 use crate::{
-    code::Code,
     error::{Error, blocking},
     session::{
         inventory::{self, Inventory},
@@ -11,7 +10,7 @@ use crate::{
     workspace::close,
 };
 use domain::ids::TenantId;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -48,6 +47,6 @@ pub(super) async fn close(sessions: &Arc<Sessions>, tenant: &str) -> Result<(), 
         // The caller may have disconnected.
         drop(answer.send(result));
     });
-    let lost = || Error::refused(Code::Internal, "the call failed inside the sandbox service");
+    let lost = || Error::refused(ErrorCode::Internal, "the call failed inside the sandbox service");
     closed.await.unwrap_or_else(|_| Err(lost()))
 }

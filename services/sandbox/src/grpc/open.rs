@@ -5,7 +5,6 @@ use super::{
     server::Server,
 };
 use crate::{
-    code::Code,
     error::Error,
     image::{layer::EnvironmentLayerName, manifest::Manifest},
     session::{draft::DraftKey, shared::Shared, state::Session},
@@ -25,7 +24,7 @@ use domain::{
     session::environment::{SandboxOptions, is_script},
     text,
 };
-use rpc::v1::{self, open_workspace_request::Part};
+use rpc::v1::{self, ErrorCode, open_workspace_request::Part};
 use sha2::{Digest as _, Sha256};
 use std::pin::Pin;
 use tokio::io::AsyncWriteExt as _;
@@ -54,7 +53,7 @@ impl Server {
         let (metadata, extensions, mut parts) = request.into_parts();
         let first = parts.next().await.transpose()?.and_then(|message| message.part);
         let Some(Part::Header(header)) = first else {
-            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
+            let error = Error::refused(ErrorCode::ArgumentInvalid, "the first message must be the header");
             return Err(to_status(method, &error));
         };
         let (call, header) = self.begin(method, Request::from_parts(metadata, extensions, header))?;
@@ -100,7 +99,7 @@ pub(super) async fn read(
     let mut image = Manifest::parse(&diff_ids)?;
     if !header.environment_key.is_empty() {
         if image.is_empty() {
-            return Err(Error::refused(Code::ArgumentInvalid, "an environment needs an image"));
+            return Err(Error::refused(ErrorCode::ArgumentInvalid, "an environment needs an image"));
         }
         // The tenant is that of the session, so a key of another tenant leads nowhere.
         image = image.with(EnvironmentLayerName::parse(session.key.tenant, &header.environment_key)?);
@@ -110,7 +109,7 @@ pub(super) async fn read(
     let options = read_options(header.options.unwrap_or_default(), &session.shared)?;
     if header.bundle && !header.git_url.is_empty() {
         return Err(Error::refused(
-            Code::ArgumentInvalid,
+            ErrorCode::ArgumentInvalid,
             "a workspace starts from a URL or a bundle, not both",
         ));
     }
@@ -160,7 +159,7 @@ fn read_lfs_origins(
 fn read_start(script: String) -> Result<String, Error> {
     if !script.is_empty() && !is_script(&script) {
         let text = "the script that starts a sandbox is too long, or it contains a zero byte";
-        return Err(Error::refused(Code::ArgumentInvalid, text));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     }
     Ok(script)
 }
@@ -179,7 +178,7 @@ fn read_options(asked: v1::SandboxOptions, shared: &Shared) -> Result<SandboxOpt
     } else {
         return Ok(SandboxOptions { allow_ptrace, allow_user_namespaces });
     };
-    Err(Error::refused(Code::OptionsUnsupported, format!("the sandbox machine {refusal}")))
+    Err(Error::refused(ErrorCode::OptionsUnsupported, format!("the sandbox machine {refusal}")))
 }
 
 /// What the workspace gets in addition to the files of its source. An agent may have written those of a copy, so no script runs with them.
@@ -188,7 +187,7 @@ fn read_install(
     header: &v1::WorkspaceHeader,
     project: Option<&ProjectId>,
 ) -> Result<Option<Install>, Error> {
-    let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
+    let invalid = |text: &str| Error::refused(ErrorCode::ArgumentInvalid, text);
     let Some(v1::WorkspaceInstall { script, hosts, secrets }) = header.install.clone() else {
         let key = Some(header.install_key.as_str()).filter(|key| !key.is_empty());
         let name = key.map(|key| EnvironmentLayerName::parse(session.key.tenant, key)).transpose()?;
@@ -213,7 +212,7 @@ pub(super) fn check_secrets(secrets: &[String]) -> Result<(), Error> {
     let bytes_max = SECRET_VARIABLE_BYTES_MAX + SECRET_NAME_BYTES_MAX + VERSION_BYTES;
     if secrets.len() > ENVIRONMENT_SECRETS_MAX || secrets.iter().any(|secret| secret.len() > bytes_max) {
         return Err(Error::refused(
-            Code::ArgumentInvalid,
+            ErrorCode::ArgumentInvalid,
             "a script gets at most 16 secrets, and their names have at most 100 bytes",
         ));
     }
@@ -225,13 +224,13 @@ pub(super) fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
     let read: Result<Vec<_>, _> = texts.iter().map(|text| GitPrefix::parse(text)).collect();
     let read = read.map_err(|error| {
         Error::refused(
-            Code::ArgumentInvalid,
+            ErrorCode::ArgumentInvalid,
             format!("a prefix of the URLs of repositories cannot be one: {error}"),
         )
     })?;
     if read.len() > GIT_CREDENTIALS_MAX {
         return Err(Error::refused(
-            Code::ArgumentInvalid,
+            ErrorCode::ArgumentInvalid,
             "there are too many prefixes of the URLs of repositories",
         ));
     }
@@ -245,7 +244,7 @@ pub(super) fn check_image_environment(env: &[String]) -> Result<(), Error> {
     };
     if bytes > IMAGE_ENV_BYTES_MAX || !env.iter().all(is_variable) {
         let text = "the environment of the image is too large, or a variable in it is not NAME=value";
-        return Err(Error::refused(Code::ArgumentInvalid, text));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     }
     Ok(())
 }
@@ -257,7 +256,10 @@ async fn receive(file: &std::path::Path, sha256: &str, parts: &mut WorkspacePart
     let (mut total, mut hash) = (0, Sha256::new());
     loop {
         let message = parts.next().await.transpose().map_err(|status| {
-            Error::refused(Code::BundleInvalid, format!("the upload was interrupted: {}", status.message()))
+            Error::refused(
+                ErrorCode::BundleInvalid,
+                format!("the upload was interrupted: {}", status.message()),
+            )
         })?;
         match message.map(|message| message.part) {
             None => break,
@@ -266,20 +268,23 @@ async fn receive(file: &std::path::Path, sha256: &str, parts: &mut WorkspacePart
                 if total > limits::BUNDLE_BYTES_MAX {
                     let text =
                         format!("the bundle is too large; the limit is {} bytes", limits::BUNDLE_BYTES_MAX);
-                    return Err(Error::refused(Code::BundleTooLarge, text));
+                    return Err(Error::refused(ErrorCode::BundleTooLarge, text));
                 }
                 hash.update(&data);
                 out.write_all(&data).await.map_err(failed())?;
             }
             Some(Some(Part::Header(_)) | None) => {
-                return Err(Error::refused(Code::ArgumentInvalid, "after the header only data may follow"));
+                return Err(Error::refused(
+                    ErrorCode::ArgumentInvalid,
+                    "after the header only data may follow",
+                ));
             }
         }
     }
     out.flush().await.map_err(failed())?;
     if !sha256.is_empty() && text::hex(&hash.finalize()) != sha256 {
         return Err(Error::refused(
-            Code::BundleInvalid,
+            ErrorCode::BundleInvalid,
             "the bundle is incomplete or damaged; upload it again",
         ));
     }

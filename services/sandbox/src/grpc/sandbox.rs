@@ -7,7 +7,6 @@ use super::{
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
-    code::Code,
     error::Error,
     exec::attach,
     session::caller::Caller,
@@ -21,7 +20,7 @@ use crate::{
     },
 };
 use domain::limits;
-use rpc::v1::{self, ExportHistory, sandbox_service_server::SandboxService};
+use rpc::v1::{self, ErrorCode, ExportHistory, sandbox_service_server::SandboxService};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -312,7 +311,7 @@ impl SandboxService for Server {
             // for that.
             if caller.epoch.is_some() {
                 return Err(Error::refused(
-                    Code::ArgumentInvalid,
+                    ErrorCode::ArgumentInvalid,
                     "a loop cannot apply a patch; send epoch 0",
                 ));
             }

@@ -1,8 +1,8 @@
 //! The scope of a call: takes tenant, session and fence out of a request, so that they are not sent into the sandbox.
 
-use crate::{code::Code, error::Error};
+use crate::error::Error;
 use domain::ids::{IdError, ProjectId, SessionId};
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::mem::take;
 
 /// The scope of a call.
@@ -55,7 +55,7 @@ scoped!(effect: false, files: false, take: |call| {
 }, GetOutputRequest);
 // It has the door of the warm-ups of a project, and touches no session.
 scoped!(effect: false, files: false, take: |call| {
-    let invalid = |error: IdError| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}"));
+    let invalid = |error: IdError| Error::refused(ErrorCode::ArgumentInvalid, format!("project_id: {error}"));
     let project: ProjectId = call.project_id.parse().map_err(invalid)?;
     let door = SessionId::of_warm_ups(&project).to_string();
     Ok(unfenced(take(&mut call.tenant_id), door, String::new()))
@@ -92,7 +92,7 @@ fn fenced_unless_zero(fence: Option<v1::Fence>) -> Result<Scope, Error> {
 }
 
 fn fenced(fence: Option<v1::Fence>, exec_id: String) -> Result<Scope, Error> {
-    let missing = || Error::refused(Code::ArgumentInvalid, "the call needs a fence");
+    let missing = || Error::refused(ErrorCode::ArgumentInvalid, "the call needs a fence");
     let fence = fence.ok_or_else(missing)?;
     let v1::Fence { tenant_id, session_id, epoch, workspace_session_id, workspace_opening } = fence;
     Ok(Scope {

@@ -5,7 +5,6 @@ use super::{
     server::{ResponseStream, Server},
 };
 use crate::{
-    code::Code,
     error::Error,
     exec::variables::environment,
     programs::terminal_start::{self, Program},
@@ -13,7 +12,7 @@ use crate::{
     tree::meta::DIRECTORY,
 };
 use domain::limits;
-use rpc::v1::{self, terminal_service_server::TerminalService};
+use rpc::v1::{self, ErrorCode, terminal_service_server::TerminalService};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -133,7 +132,7 @@ fn program(
     network: &[(&str, &str)],
     image: &[String],
 ) -> Result<Program, Error> {
-    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let invalid = |text: &str| Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     let v1::CreateTerminalRequest { terminal_id: id, command, args, directory, env, title, size, .. } =
         message;
     if id.is_empty() || id.len() > limits::EXEC_ID_BYTES_MAX {
@@ -160,7 +159,7 @@ fn program(
 fn check_title(title: &str) -> Result<(), Error> {
     if title.len() > limits::NAME_BYTES_MAX {
         let text = format!("the title is too long; the limit is {} bytes", limits::NAME_BYTES_MAX);
-        return Err(Error::refused(Code::ArgumentInvalid, text));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::{
     store::{Record, Store},
 };
 use crate::{
-    code::{Code, of_layer},
+    code::of_layer,
     error::{Error, blocking},
     isolation::unpack::{self, UnpackSpec},
     layout,
@@ -16,6 +16,7 @@ use crate::{
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
 use futures::{Stream, StreamExt as _};
+use rpc::v1::ErrorCode;
 use serde::Deserialize;
 use shares::Shares;
 use std::{
@@ -195,7 +196,7 @@ impl Arrivals {
 }
 
 fn too_slow() -> Error {
-    Error::refused(Code::LayerTooSlow, "the layer took too long to arrive; send it again")
+    Error::refused(ErrorCode::LayerTooSlow, "the layer took too long to arrive; send it again")
 }
 
 /// Feeds the program and reads its result.
@@ -232,7 +233,7 @@ async fn feed(
     mut input: ChildStdin,
     mut bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
 ) -> Result<(), Error> {
-    let silent = |_| Error::refused(Code::CallerLeft, "the bytes of the layer stopped to arrive");
+    let silent = |_| Error::refused(ErrorCode::CallerLeft, "the bytes of the layer stopped to arrive");
     while let Some(piece) = tokio::time::timeout(SILENCE_MAX, bytes.next()).await.map_err(silent)? {
         match input.write_all(&piece?).await {
             // The program has ended; its result says why.

@@ -1,8 +1,8 @@
 //! A layer as its sender describes it.
 
 use super::digest::Digest;
-use crate::{code::Code, error::Error};
-use rpc::v1;
+use crate::error::Error;
+use rpc::v1::{self, ErrorCode};
 
 /// The kinds of layers that registries have, and how `flotilla-unpack` calls their compression.
 const MEDIA_TYPES: [(&str, &str); 6] = [
@@ -35,7 +35,7 @@ impl Blob {
         let (_, compression) = known.ok_or_else(|| {
             let text =
                 format!("{:?} is not the media type of a layer that can be unpacked", header.media_type);
-            Error::refused(Code::ArgumentInvalid, text)
+            Error::refused(ErrorCode::ArgumentInvalid, text)
         })?;
         let (digest, diff_id) = (header.digest.parse()?, header.diff_id.parse()?);
         Ok(Self { digest, diff_id, compression, is_proof: header.is_proof })

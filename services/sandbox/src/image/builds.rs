@@ -10,12 +10,12 @@ use super::{
     script::{BuildEnd, BuildProgress, BuildStage},
 };
 use crate::{
-    code::Code,
     error::{Error, blocking},
     layout::{Key, Layout},
 };
 use chassis::lock;
 use domain::ids::TenantId;
+use rpc::v1::ErrorCode;
 use shares::{Permit, Shares};
 use std::{
     collections::{HashMap, HashSet},
@@ -177,7 +177,7 @@ impl Builds {
         }
         if has_files {
             let text = "the session has files already, so its door is that of its own programs; build in a new session";
-            return Err(Error::refused(Code::ArgumentInvalid, text));
+            return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
         }
         let flight = Arc::new(Flight {
             session,
@@ -262,7 +262,7 @@ impl Builds {
     pub async fn remove(self: &Arc<Self>, name: &EnvironmentLayerName) -> Result<(), Error> {
         if lock(&self.flights).contains_key(name) {
             let text = "the environment is being built; wait for the end of the build";
-            return Err(Error::refused(Code::EnvironmentInUse, text));
+            return Err(Error::refused(ErrorCode::EnvironmentInUse, text));
         }
         let (builds, own) = (Arc::clone(self), name.clone());
         let removed = blocking("remove an environment", move || {
@@ -298,7 +298,7 @@ impl Builds {
         build: impl FnOnce(Arc<Self>, Arc<Flight>, Permit) -> F,
     ) {
         let message = "the build failed inside the sandbox service".to_owned();
-        let lost = BuildEnd { code: Some(Code::Internal), message };
+        let lost = BuildEnd { code: Some(ErrorCode::Internal), message };
         let mut landing = Landing { builds: self, name, flight: &flight, end: lost };
         let begun = self.begin(name, &flight).await;
         let built = match &begun {
@@ -313,13 +313,13 @@ impl Builds {
             Ok(_) => BuildEnd { code: None, message: String::new() },
             Err(error) => {
                 let code = error.code();
-                if code == Code::Internal {
+                if code == ErrorCode::Internal {
                     tracing::error!(error.code = code.as_str(), "a build failed: {}", error.chain());
                 }
                 BuildEnd { code: Some(code), message: error.to_string() }
             }
         };
-        let code = landing.end.code.map_or("ok", Code::as_str);
+        let code = landing.end.code.map_or("ok", ErrorCode::as_str);
         metrics::counter!("flotilla_sandbox_builds_total", "code" => code).increment(1);
         if let Err(error) = self.end(name, &flight, &landing.end).await {
             tracing::warn!("the log of a build is lost: {}", error.chain());
@@ -334,7 +334,7 @@ impl Builds {
         let permit = flight.stop.run_until_cancelled(self.shares.acquire(tenant, BUILD_WAIT_MAX)).await;
         permit.ok_or_else(left)?.map_err(|_| {
             let text = "other setups are running on this machine; try again later";
-            Error::refused(Code::HelpersBusy, text)
+            Error::refused(ErrorCode::HelpersBusy, text)
         })
     }
 
@@ -373,5 +373,5 @@ impl Builds {
 }
 
 fn unknown() -> Error {
-    Error::refused(Code::EnvironmentUnknown, "the tenant has no environment of this key")
+    Error::refused(ErrorCode::EnvironmentUnknown, "the tenant has no environment of this key")
 }

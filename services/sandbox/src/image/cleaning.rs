@@ -5,7 +5,8 @@ use super::{
     script::{BuildStage, too_large},
     store::Record,
 };
-use crate::{code::Code, disk::space::Space, error::Error, isolation::root::skeleton::HIDDEN};
+use crate::{disk::space::Space, error::Error, isolation::root::skeleton::HIDDEN};
+use rpc::v1::ErrorCode;
 use rustix::{
     fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
@@ -95,7 +96,7 @@ impl Cleaning {
             if levels.len() >= SETUP_DEPTH_MAX {
                 let text =
                     format!("the setup left more than {SETUP_DEPTH_MAX} directories within each other");
-                return Err(io::Error::other(Error::refused(Code::SetupFailed, text)));
+                return Err(io::Error::other(Error::refused(ErrorCode::SetupFailed, text)));
             }
             levels.push(Level { directory: Dir::new(directory)?, path: [path.as_slice(), b"/"].concat() });
         }
@@ -274,9 +275,9 @@ mod tests {
     fn what_is_too_large_or_too_deep_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         files::write(directory.path().join("large"), vec![1; 2 << 20]).unwrap();
-        assert_eq!(clean(directory.path(), None, 1 << 20).unwrap_err().code(), Code::SetupDiskFull);
+        assert_eq!(clean(directory.path(), None, 1 << 20).unwrap_err().code(), ErrorCode::SetupDiskFull);
         let deep = (0..=SETUP_DEPTH_MAX).fold(directory.path().join("deep"), |path, _| path.join("d"));
         files::create_dir_all(deep).unwrap();
-        assert_eq!(clean(directory.path(), None, 4 << 20).unwrap_err().code(), Code::SetupFailed);
+        assert_eq!(clean(directory.path(), None, 4 << 20).unwrap_err().code(), ErrorCode::SetupFailed);
     }
 }

@@ -1,7 +1,8 @@
 //! The name of a blob or of a layer: the SHA-256 of its bytes.
 
-use crate::{code::Code, error::Error};
+use crate::error::Error;
 use domain::text;
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -32,7 +33,7 @@ impl FromStr for Digest {
             let text = format!(
                 "{text:?} is not a digest; write it as sha256: and 64 hexadecimal digits in small letters"
             );
-            Error::refused(Code::ArgumentInvalid, text)
+            Error::refused(ErrorCode::ArgumentInvalid, text)
         })
     }
 }

@@ -1,11 +1,12 @@
 //! What an environment layer depends on, and its name: the digest of all of it.
 
 use super::{layer::EnvironmentLayerName, manifest::Manifest};
-use crate::{code::Code, error::Error};
+use crate::error::Error;
 use domain::{
     ids::{ProjectId, TenantId},
     session::environment::is_script,
 };
+use rpc::v1::ErrorCode;
 use serde::Serialize;
 
 /// Raised when the content of a key changes its meaning.
@@ -55,7 +56,7 @@ impl EnvironmentLayerSpec {
     /// # Errors
     /// `argument_invalid`.
     pub fn check(&self) -> Result<(), Error> {
-        let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+        let invalid = |text: &str| Err(Error::refused(ErrorCode::ArgumentInvalid, text));
         if self.image.is_empty() {
             return invalid("a setup needs an image");
         }

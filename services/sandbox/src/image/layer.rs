@@ -1,8 +1,9 @@
 //! The name of a layer on this machine: of an image, or of what the setup of a project made on top of one.
 
 use super::digest::Digest;
-use crate::{code::Code, error::Error, layout::Layout};
+use crate::{error::Error, layout::Layout};
 use domain::{ids::TenantId, text};
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{fmt, fs, io, path::PathBuf, str::FromStr};
@@ -47,7 +48,7 @@ impl EnvironmentLayerName {
     pub fn parse(tenant: TenantId, key: &str) -> Result<Self, Error> {
         let invalid = || {
             let text = "the key of an environment has 64 hexadecimal digits in small letters";
-            Error::refused(Code::ArgumentInvalid, text)
+            Error::refused(ErrorCode::ArgumentInvalid, text)
         };
         Ok(Self { tenant, key: Digest::from_hex(key).ok_or_else(invalid)? })
     }

@@ -4,7 +4,8 @@ use super::{
     digest::Digest,
     layer::{EnvironmentLayerName, LayerName},
 };
-use crate::{code::Code, error::Error};
+use crate::error::Error;
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
@@ -25,7 +26,7 @@ impl Manifest {
     pub fn parse(diff_ids: &[String]) -> Result<Self, Error> {
         if diff_ids.len() > LAYERS_MAX {
             let text = format!("the image has {} layers; the limit is {LAYERS_MAX}", diff_ids.len());
-            return Err(Error::refused(Code::ArgumentInvalid, text));
+            return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
         }
         let layers: Vec<Digest> = diff_ids.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
         // Builders repeat empty layers, and the kernel refuses a directory that comes twice. What a layer has is hidden by a second copy above.

@@ -3,14 +3,13 @@
 
 use super::store::Store;
 use crate::{
-    code::Code,
     disk::{count::Measure, space::Space},
     error::{Error, blocking},
     exec::tail::Tail,
     sandbox::{Event, Sandbox},
 };
 use domain::egress::{no_network::NO_NETWORK_WORDS, secrets::SECRETS_PASSING_CODE};
-use rpc::v1::ExecEnd;
+use rpc::v1::{ErrorCode, ExecEnd};
 use sandbox_wire::v1::{Exec, Exit};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -57,25 +56,25 @@ impl BuildStage {
         }
     }
 
-    pub fn failed(self) -> Code {
+    pub fn failed(self) -> ErrorCode {
         match self {
-            Self::Setup => Code::SetupFailed,
-            Self::Install => Code::InstallFailed,
+            Self::Setup => ErrorCode::SetupFailed,
+            Self::Install => ErrorCode::InstallFailed,
         }
     }
 
     /// The code of a build that ended before its script did.
-    pub fn interrupted(self) -> Code {
+    pub fn interrupted(self) -> ErrorCode {
         match self {
-            Self::Setup => Code::SetupInterrupted,
-            Self::Install => Code::InstallInterrupted,
+            Self::Setup => ErrorCode::SetupInterrupted,
+            Self::Install => ErrorCode::InstallInterrupted,
         }
     }
 
-    fn timeout(self) -> Code {
+    fn timeout(self) -> ErrorCode {
         match self {
-            Self::Setup => Code::SetupTimeout,
-            Self::Install => Code::InstallTimeout,
+            Self::Setup => ErrorCode::SetupTimeout,
+            Self::Install => ErrorCode::InstallTimeout,
         }
     }
 
@@ -97,7 +96,7 @@ pub struct BuildProgress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildEnd {
     /// `None`: the machine has the environment.
-    pub code: Option<Code>,
+    pub code: Option<ErrorCode>,
     /// What went wrong, for a person.
     pub message: String,
 }
@@ -153,7 +152,7 @@ impl ScriptRun<'_> {
             self.execute(sandbox).await
         } else {
             let text = format!("the terminals of the {} cannot be bounded; try again", self.stage.name());
-            Err(Error::refused(Code::SandboxUnavailable, text))
+            Err(Error::refused(ErrorCode::SandboxUnavailable, text))
         };
         let memory_kills = sandbox.events().memory_kills;
         sandbox.stop().await;
@@ -293,8 +292,8 @@ fn names_network(lines: &str) -> bool {
 /// The error of a script that left too much.
 pub(super) fn too_large(stage: BuildStage, limit: Space) -> Error {
     let (code, setting) = match stage {
-        BuildStage::Setup => (Code::SetupDiskFull, "FLOTILLA_SANDBOX_SETUP_BYTES"),
-        BuildStage::Install => (Code::InstallDiskFull, "FLOTILLA_SANDBOX_DISK_BYTES"),
+        BuildStage::Setup => (ErrorCode::SetupDiskFull, "FLOTILLA_SANDBOX_SETUP_BYTES"),
+        BuildStage::Install => (ErrorCode::InstallDiskFull, "FLOTILLA_SANDBOX_DISK_BYTES"),
     };
     let text = format!(
         "the {} wrote more than {} MiB ({setting}) or {} files; remove what sessions do not need",

@@ -8,7 +8,6 @@ use super::{
     skeletons,
 };
 use crate::{
-    code::Code,
     disk::{
         shared_space::{self, Newcomer, NoRoom},
         workspace::Quota,
@@ -19,6 +18,7 @@ use crate::{
 };
 use chassis::{lock, tasks::Tasks};
 use domain::ids::TenantId;
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -106,7 +106,7 @@ impl Store {
         match &self.spec.overlay {
             Overlay::Unsupported(reason) => {
                 let text = format!("this machine cannot run images: {reason}");
-                Err(Error::refused(Code::ImagesUnsupported, text))
+                Err(Error::refused(ErrorCode::ImagesUnsupported, text))
             }
             Overlay::Launcher | Overlay::Bubblewrap => Ok(()),
         }
@@ -189,7 +189,7 @@ impl Store {
         let mut ledger = self.ledger();
         if ledger.is_used(&layer) {
             let text = "the files of a session use this environment; delete the sessions that have it first";
-            return Err(Error::refused(Code::EnvironmentInUse, text));
+            return Err(Error::refused(ErrorCode::EnvironmentInUse, text));
         }
         let removed = self.take_out(&mut ledger, &layer).map_err(Error::io("remove an environment"))?;
         drop(ledger);
@@ -371,7 +371,7 @@ impl Store {
                 "the layers that sessions use leave no space for another one; the limit is {bytes_max} bytes (FLOTILLA_SANDBOX_IMAGE_BYTES)"
             ),
         };
-        Error::refused(Code::ImagesFull, text)
+        Error::refused(ErrorCode::ImagesFull, text)
     }
 
     /// Takes a layer out of its place at once; the caller removes what is returned.
@@ -465,9 +465,9 @@ fn remove_all(directories: impl IntoIterator<Item = PathBuf>) {
 fn layers_missing(missing: &[LayerName]) -> Error {
     if let [LayerName::Environment(_)] = missing {
         let text = "the machine lacks the environment of the session; build it first";
-        return Error::refused(Code::EnvironmentMissing, text);
+        return Error::refused(ErrorCode::EnvironmentMissing, text);
     }
     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
     let text = format!("the machine lacks layers of the image; send them first: {}", names.join(", "));
-    Error::refused(Code::LayersMissing, text)
+    Error::refused(ErrorCode::LayersMissing, text)
 }

@@ -11,7 +11,6 @@ use super::{
     writes::Writes,
 };
 use crate::{
-    code::Code,
     disk::{shared_space, space::Space, workspace::Quota},
     error::{Error, blocking},
     layout::{self, Layout},
@@ -21,6 +20,7 @@ use domain::{
     egress::lfs::{pointer::LfsPointer, report::LfsReport},
     ids::{ProjectId, TenantId},
 };
+use rpc::v1::ErrorCode;
 use shares::{Permit, Shares};
 use std::{
     collections::{HashMap, HashSet},
@@ -169,7 +169,7 @@ impl Mirrors {
     pub async fn begin_warm_up(&self, tenant: TenantId) -> Result<Permit, Error> {
         let text = "the machine already fills other mirrors; a session clones this repository when it opens its files";
         let permit = self.warm_ups.acquire(tenant, Duration::ZERO).await;
-        permit.map_err(|_| Error::refused(Code::HelpersBusy, text))
+        permit.map_err(|_| Error::refused(ErrorCode::HelpersBusy, text))
     }
 
     async fn find(self: &Arc<Self>, key: MirrorKey) -> Result<MirrorUse, Error> {

@@ -2,7 +2,6 @@
 
 use super::start_script;
 use crate::{
-    code::Code,
     disk::workspace::Purpose,
     error::Error,
     isolation::terminals::TERMINALS_MAX,
@@ -11,7 +10,7 @@ use crate::{
     terminal::{limits::LIFE_MAX_MS, pty::Terminal, registry},
     tree::meta::Meta,
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::sync::Arc;
 
 /// Runs a program by its name or path in place of the shell.
@@ -43,7 +42,7 @@ pub async fn run(caller: &Caller, program: Program, meta: &Meta) -> Result<(Arc<
     if terminals.len() >= TERMINALS_MAX {
         let Some(ended) = terminals.iter().position(|terminal| terminal.is_over()) else {
             let text = format!("the session already has {TERMINALS_MAX} terminals; remove one");
-            return Err(Error::refused(Code::TerminalsTooMany, text));
+            return Err(Error::refused(ErrorCode::TerminalsTooMany, text));
         };
         terminals.remove(ended);
     }

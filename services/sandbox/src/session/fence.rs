@@ -99,8 +99,8 @@ fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::code::Code;
     use futures::FutureExt as _;
+    use rpc::v1::ErrorCode;
 
     async fn admit(fence: &Fence, epoch: u64) -> Result<(), Error> {
         if fence.admit(epoch).await? { Ok(()) } else { fence.raise(fence.settle().await, epoch).await }
@@ -116,8 +116,8 @@ mod tests {
         assert!(fence.settle().now_or_never().is_none(), "an effect under way delays the admission");
         drop(right);
         admit(&fence, 4).await.unwrap();
-        assert_eq!(fence.hold(3).await.unwrap_err().code(), Code::EpochStale);
-        assert_eq!(fence.admit(3).await.unwrap_err().code(), Code::EpochStale);
+        assert_eq!(fence.hold(3).await.unwrap_err().code(), ErrorCode::EpochStale);
+        assert_eq!(fence.admit(3).await.unwrap_err().code(), ErrorCode::EpochStale);
         fence.hold(4).await.unwrap();
     }
 
@@ -127,7 +127,7 @@ mod tests {
         let path = directory.path().join("fences/t/s");
         admit(&Fence::new(path.clone()), 7).await.unwrap();
         let fence = Fence::new(path);
-        assert_eq!(admit(&fence, 6).await.unwrap_err().code(), Code::EpochStale);
+        assert_eq!(admit(&fence, 6).await.unwrap_err().code(), ErrorCode::EpochStale);
         admit(&fence, 7).await.unwrap();
     }
 
@@ -139,6 +139,6 @@ mod tests {
         admit(&Fence::new(path.clone()), FIRST_EPOCH).await.unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "1");
         std::fs::write(&path, "?").unwrap();
-        assert_eq!(admit(&Fence::new(path), FIRST_EPOCH).await.unwrap_err().code(), Code::EpochStale);
+        assert_eq!(admit(&Fence::new(path), FIRST_EPOCH).await.unwrap_err().code(), ErrorCode::EpochStale);
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{inventory, shared::Shared, state::Session};
 use crate::{
-    code::Code,
     error::Error,
     layout::{self, Key},
 };
 use chassis::lock;
 use domain::{ids::TenantId, limits};
+use rpc::v1::ErrorCode;
 use std::{
     collections::{HashMap, HashSet},
     io,
@@ -46,7 +46,7 @@ impl Sessions {
     pub fn get(&self, tenant: &str, session: &str) -> Result<Arc<Session>, Error> {
         let key = Key::parse(tenant, session)?;
         if lock(&self.closed).contains(&key.tenant) {
-            return Err(Error::refused(Code::TenantClosed, "the tenant was deleted"));
+            return Err(Error::refused(ErrorCode::TenantClosed, "the tenant was deleted"));
         }
         Ok(self.find_or_insert(key))
     }

@@ -6,7 +6,6 @@ use super::{
     slots::{NoSlot, Slot, Slots},
 };
 use crate::{
-    code::Code,
     config::Config,
     disk::watch::DiskWatch,
     error::Error,
@@ -20,6 +19,7 @@ use crate::{
 };
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
+use rpc::v1::ErrorCode;
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -74,7 +74,7 @@ impl Shared {
                 ),
                 NoSlot::Machine => "this machine cannot hold another workspace".to_owned(),
             };
-            Error::refused(Code::SandboxUnavailable, text)
+            Error::refused(ErrorCode::SandboxUnavailable, text)
         })
     }
 }

@@ -12,7 +12,6 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    code::Code,
     disk::workspace::WorkspaceDisk,
     error::Error,
     exec::{kill, record::OUT_INSIDE, registry::Registry},
@@ -30,6 +29,7 @@ use crate::{
     },
     walls::Wall,
 };
+use rpc::v1::ErrorCode;
 use shares::{Busy, Permit};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -183,7 +183,7 @@ impl Session {
     /// `workspace_missing`.
     pub async fn workspace(&self) -> Result<Meta, Error> {
         let missing =
-            || Error::refused(Code::WorkspaceMissing, "the session has no workspace on this machine");
+            || Error::refused(ErrorCode::WorkspaceMissing, "the session has no workspace on this machine");
         self.find_workspace().await?.ok_or_else(missing)
     }
 
@@ -224,7 +224,7 @@ impl Session {
             Some(running) if !running.sandbox.is_ended() => {
                 if running.root != root.key {
                     let text = "the session already works in another workspace";
-                    return Err(Error::refused(Code::ArgumentInvalid, text));
+                    return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
                 }
                 (Arc::clone(&running.sandbox), Arc::clone(&running.start))
             }
@@ -294,7 +294,7 @@ impl Session {
     ) -> Result<Arc<Sandbox>, Error> {
         let shared = &self.shared;
         if shared.shutdown.is_cancelled() {
-            return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
+            return Err(Error::refused(ErrorCode::SandboxUnavailable, "the sandbox service is stopping"));
         }
         // The files come first: a clone may hold them for minutes, and the session needs no place meanwhile.
         let mut files = root.files.lock().await;
@@ -323,7 +323,7 @@ impl Session {
         if !sandbox.bounds_terminals() && !shared.config.without.contains(&Wall::Terminals) {
             sandbox.stop().await;
             let text = "the terminals of the sandbox cannot be bounded; try again";
-            return Err(Error::refused(Code::SandboxUnavailable, text));
+            return Err(Error::refused(ErrorCode::SandboxUnavailable, text));
         }
         metrics::histogram!("flotilla_sandbox_start_duration_ms")
             .record(started.elapsed().as_secs_f64() * 1_000.0);
@@ -364,7 +364,7 @@ impl Session {
                 None => "no place for a sandbox is free; the call that needs it waits for one",
             },
         };
-        Err(Error::refused(Code::SandboxUnavailable, text))
+        Err(Error::refused(ErrorCode::SandboxUnavailable, text))
     }
 
     /// Ends `sandbox` when it has been idle for long enough, when another session needs its place, or when the

@@ -1,8 +1,9 @@
 //! How many terminals run for each tenant. The kernel has a few thousand for the whole machine.
 
 use super::limits::TERMINALS_TENANT_MAX;
-use crate::{code::Code, error::Error};
+use crate::error::Error;
 use domain::ids::TenantId;
+use rpc::v1::ErrorCode;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -30,7 +31,7 @@ impl TerminalPermits {
         if *count >= TERMINALS_TENANT_MAX {
             let text =
                 format!("the tenant already runs {TERMINALS_TENANT_MAX} terminals on this machine; end one");
-            return Err(Error::refused(Code::TerminalsTooMany, text));
+            return Err(Error::refused(ErrorCode::TerminalsTooMany, text));
         }
         *count += 1;
         Ok(TerminalPermit { permits: Arc::clone(self), tenant })

@@ -3,13 +3,12 @@
 
 use super::{permits::TerminalPermit, scrollback::Scrollback};
 use crate::{
-    code::Code,
     error::Error,
     running::guard::SandboxGuard,
     sandbox::{Event, Sandbox},
 };
 use domain::limits::TERMINAL_INPUT_BYTES_MAX;
-use rpc::v1::{self, TerminalSize};
+use rpc::v1::{self, ErrorCode, TerminalSize};
 use sandbox_wire::v1::{Keystrokes, Resize, request};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
@@ -85,7 +84,7 @@ impl Terminal {
     pub async fn type_in(&self, data: Vec<u8>) -> Result<(), Error> {
         if data.len() > TERMINAL_INPUT_BYTES_MAX {
             let text = format!("the input is too long; the limit is {TERMINAL_INPUT_BYTES_MAX} bytes");
-            return Err(Error::refused(Code::ArgumentInvalid, text));
+            return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
         }
         self.ask(request::Body::Keystrokes(Keystrokes { exec: self.number, data })).await
     }
@@ -108,7 +107,7 @@ impl Terminal {
     async fn ask(&self, body: request::Body) -> Result<(), Error> {
         if self.is_over() || self.sandbox.is_ended() {
             let text = "the program at the terminal has ended";
-            return Err(Error::refused(Code::TerminalUnknown, text));
+            return Err(Error::refused(ErrorCode::TerminalUnknown, text));
         }
         self.sandbox.call(body).await.map(drop)
     }
@@ -133,5 +132,5 @@ pub fn check_size(size: &TerminalSize) -> Result<(), Error> {
     if sides.contains(&size.rows) && sides.contains(&size.columns) {
         return Ok(());
     }
-    Err(Error::refused(Code::ArgumentInvalid, "rows and columns must be between 1 and 65,535"))
+    Err(Error::refused(ErrorCode::ArgumentInvalid, "rows and columns must be between 1 and 65,535"))
 }

@@ -1,8 +1,8 @@
 //! The terminals of one session, each id once.
 
 use super::{limits::READERS_MAX, pty::Terminal};
-use crate::{code::Code, error::Error};
-use rpc::v1;
+use crate::error::Error;
+use rpc::v1::{self, ErrorCode};
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -33,7 +33,7 @@ impl Registry {
         let terminal = self.get(id).await?;
         if terminal.state.receiver_count() >= READERS_MAX {
             let text = format!("the terminal already has {READERS_MAX} readers");
-            return Err(Error::refused(Code::TerminalsTooMany, text));
+            return Err(Error::refused(ErrorCode::TerminalsTooMany, text));
         }
         Ok(terminal)
     }
@@ -65,5 +65,5 @@ pub(crate) fn find(terminals: &[Arc<Terminal>], id: &str) -> Option<Arc<Terminal
 }
 
 fn unknown(id: &str) -> Error {
-    Error::refused(Code::TerminalUnknown, format!("the session has no terminal {id:?}"))
+    Error::refused(ErrorCode::TerminalUnknown, format!("the session has no terminal {id:?}"))
 }

@@ -7,7 +7,6 @@ use super::{
     track::{DIRECTORY, TrackedFiles},
 };
 use crate::{
-    code::Code,
     disk::{count::Measure, survey},
     error::{Error, blocking},
     helper::{Helpers, Queue, Task, refused},
@@ -19,6 +18,7 @@ use crate::{
     layout::{make_passage, remove_directory},
 };
 use domain::{ids::TenantId, limits, text::is_object_id};
+use rpc::v1::ErrorCode;
 use std::{
     fs, io,
     os::unix::fs::chown,
@@ -109,7 +109,7 @@ impl EmptyWorkspace {
         let output = helpers.run(task, ANSWER_BYTES_MAX).await?;
         let base_commit = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if output.code != 0 || !is_object_id(&base_commit) {
-            return Err(refused(Code::Internal, "cannot make the empty workspace", &output.stderr));
+            return Err(refused(ErrorCode::Internal, "cannot make the empty workspace", &output.stderr));
         }
         let (tenant, uid) = (first.tenant, first.uid);
         let files = TrackedFiles { tenant, uid, tree, snapshots, object_format: "sha1" };

@@ -1,12 +1,12 @@
 //! What a workspace started from, and its path.
 
 use crate::{
-    code::Code,
     error::{Error, blocking},
     image::{digest::Digest, manifest::Manifest},
     layout,
 };
 use domain::session::environment::SandboxOptions;
+use rpc::v1::ErrorCode;
 use serde::{Deserialize, Serialize};
 use std::{io, path::Path};
 
@@ -74,7 +74,7 @@ impl Meta {
             "the machine has files of opening {} of the session, not those that it works with",
             self.opening
         );
-        Err(Error::refused(Code::WorkspaceMissing, text))
+        Err(Error::refused(ErrorCode::WorkspaceMissing, text))
     }
 
     /// Reads it; `None` if there is no workspace. Blocks.

@@ -1,7 +1,6 @@
 //! What a workspace may start from, and which sources are refused.
 
 use crate::{
-    code::Code,
     config::{Config, GitScheme},
     error::Error,
 };
@@ -13,6 +12,7 @@ use domain::{
     },
     ids::SessionId,
 };
+use rpc::v1::ErrorCode;
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
@@ -144,7 +144,7 @@ impl Source {
             return Ok(None);
         }
         let invalid = |error: GitAddressError| {
-            Error::refused(Code::ArgumentInvalid, format!("the URL for Git LFS cannot be one: {error}"))
+            Error::refused(ErrorCode::ArgumentInvalid, format!("the URL for Git LFS cannot be one: {error}"))
         };
         let address = GitAddress::parse_url(url).map_err(invalid)?;
         Ok(Some(LfsRepository { url: url.to_owned(), address, is_required: false }))
@@ -184,7 +184,7 @@ pub async fn parse(url: &str, prefixes: &[GitPrefix], config: &Config) -> Result
 fn directory(path: &str, config: &Config) -> Result<Source, Error> {
     let refused = || {
         let text = "cloning from this directory is not allowed; see FLOTILLA_SANDBOX_FILE_ROOTS";
-        Error::refused(Code::UrlNotAllowed, text)
+        Error::refused(ErrorCode::UrlNotAllowed, text)
     };
     let path = Path::new(path);
     if !path.is_absolute() {
@@ -196,7 +196,7 @@ fn directory(path: &str, config: &Config) -> Result<Source, Error> {
         Ok(_) => Err(refused()),
         // The error must not reveal whether a path outside the roots exists.
         Err(_) if config.file_roots.iter().chain(&roots).any(|root| is_plainly_below(path, root)) => {
-            Err(Error::refused(Code::RepositoryNotFound, format!("no repository at {}", path.display())))
+            Err(Error::refused(ErrorCode::RepositoryNotFound, format!("no repository at {}", path.display())))
         }
         Err(_) => Err(refused()),
     }
@@ -279,7 +279,7 @@ fn check_addresses(addresses: &[IpAddr], config: &Config) -> Result<(), Error> {
 }
 
 fn not_allowed(why: &str) -> Error {
-    Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"))
+    Error::refused(ErrorCode::UrlNotAllowed, format!("this URL cannot be cloned: {why}"))
 }
 
 /// The address that the operator gives to a host with this port.
@@ -296,7 +296,7 @@ async fn look_up(host: &str, port: u16) -> Result<Vec<IpAddr>, Error> {
 }
 
 fn unresolved(host: &str, error: std::io::Error) -> Error {
-    Error::refused(Code::RepositoryUnreachable, format!("cannot resolve the host {host}: {error}"))
+    Error::refused(ErrorCode::RepositoryUnreachable, format!("cannot resolve the host {host}: {error}"))
 }
 
 /// Whether a host or user name is plain, so that no program takes it for an option or a pattern.
@@ -322,7 +322,7 @@ pub fn check_revision(revision: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::refused(
-        Code::RevisionNotFound,
+        ErrorCode::RevisionNotFound,
         format!("{revision:?} is not a valid branch, tag or commit name"),
     ))
 }
@@ -361,7 +361,7 @@ mod tests {
     /// Why the service clones nothing from this URL.
     async fn refusal(url: &str, config: &Config) -> String {
         let error = parse(url, &[], config).await.unwrap_err();
-        assert_eq!(error.code(), Code::UrlNotAllowed);
+        assert_eq!(error.code(), ErrorCode::UrlNotAllowed);
         error.to_string()
     }
 

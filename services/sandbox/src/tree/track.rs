@@ -2,12 +2,12 @@
 
 use super::known::Snapshot;
 use crate::{
-    code::Code,
     error::Error,
     helper::{Helpers, Output, Queue, Task, refused},
     isolation::launch::Mount,
 };
 use domain::{ids::TenantId, limits};
+use rpc::v1::ErrorCode;
 use std::{path::PathBuf, time::Duration};
 
 /// The directory of the snapshots, in that of the workspace.
@@ -74,7 +74,7 @@ impl TrackedFiles {
         let output = helpers.run(task, TRACK_ANSWER_BYTES_MAX).await?;
         let output = check_exit(output, "the files could not be kept")?;
         read_tracked(&output.stdout)
-            .ok_or_else(|| refused(Code::Internal, "the files could not be kept", &output.stderr))
+            .ok_or_else(|| refused(ErrorCode::Internal, "the files could not be kept", &output.stderr))
     }
 }
 
@@ -90,21 +90,23 @@ pub(crate) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
         0 => Ok(output),
         17 => {
             let text = "the workspace has no such snapshot; it may have expired";
-            Err(Error::refused(Code::SnapshotUnknown, text))
+            Err(Error::refused(ErrorCode::SnapshotUnknown, text))
         }
-        18 => Err(Error::refused(Code::DiskFull, "no space left for a snapshot of the workspace")),
+        18 => Err(Error::refused(ErrorCode::DiskFull, "no space left for a snapshot of the workspace")),
         19 | 137 => {
             let text = format!(
                 "the snapshots of the workspace take more than {} GiB; old ones are removed after {} days",
                 SNAPSHOTS_BYTES_MAX >> 30,
                 SNAPSHOT_KEPT_MS / (24 * 60 * MS_PER_MINUTE)
             );
-            Err(Error::refused(Code::SnapshotsFull, text))
+            Err(Error::refused(ErrorCode::SnapshotsFull, text))
         }
-        23 => {
-            Err(refused(Code::FileChanged, "the files changed while they were to be written", &output.stderr))
-        }
-        _ => Err(refused(Code::Internal, text, &output.stderr)),
+        23 => Err(refused(
+            ErrorCode::FileChanged,
+            "the files changed while they were to be written",
+            &output.stderr,
+        )),
+        _ => Err(refused(ErrorCode::Internal, text, &output.stderr)),
     }
 }
 
@@ -114,7 +116,7 @@ pub(crate) fn parse(snapshot: &str) -> Result<&str, Error> {
         return Ok(snapshot);
     }
     let head = domain::text::head(snapshot, 80);
-    Err(Error::refused(Code::SnapshotUnknown, format!("{head:?} is not a snapshot")))
+    Err(Error::refused(ErrorCode::SnapshotUnknown, format!("{head:?} is not a snapshot")))
 }
 
 pub(crate) fn read_tracked(stdout: &[u8]) -> Option<Snapshot> {

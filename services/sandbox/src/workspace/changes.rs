@@ -5,7 +5,6 @@ mod left_out;
 
 use super::{large, scratch::Scratch};
 use crate::{
-    code::Code,
     error::Error,
     helper::{self, refused},
     isolation::launch::Mount,
@@ -17,7 +16,8 @@ use crate::{
 };
 use domain::{egress::push::PUSH_COMMITS_MAX, limits, text::is_object_id};
 use rpc::v1::{
-    DiffStat, DiffWorkspaceResponse, ExportWorkspaceRequest, ExportWorkspaceResponse, KeepPatchResponse,
+    DiffStat, DiffWorkspaceResponse, ErrorCode, ExportWorkspaceRequest, ExportWorkspaceResponse,
+    KeepPatchResponse,
 };
 use std::{io, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
@@ -134,7 +134,9 @@ async fn compare(session: &Arc<Session>, comparison: Comparison<'_>) -> Result<C
     let (script, commit) = match from_commit {
         "" => (DIFF_SCRIPT, meta.base_commit.clone()),
         commit if is_object_id(commit) => (DIFF_BYTES_SCRIPT, commit.to_owned()),
-        _ => return Err(Error::refused(Code::ArgumentInvalid, "from_commit must be the id of a commit")),
+        _ => {
+            return Err(Error::refused(ErrorCode::ArgumentInvalid, "from_commit must be the id of a commit"));
+        }
     };
     let scratch = scratch(session, &meta)?;
     let arguments = vec![
@@ -156,7 +158,7 @@ async fn compare(session: &Arc<Session>, comparison: Comparison<'_>) -> Result<C
     if output.code != 0 {
         return Err(explain(output.code, &output.stderr));
     }
-    let broken = || refused(Code::Internal, "the changes could not be read", &output.stderr);
+    let broken = || refused(ErrorCode::Internal, "the changes could not be read", &output.stderr);
     let DiffOutput { stats, left_out, patch } = DiffOutput::parse(&output.stdout).ok_or_else(broken)?;
     let (patch, files) = (patch.to_vec(), parse_stats(stats));
     Ok(Changes { patch, files, left_out, base_commit: meta.base_commit })
@@ -275,7 +277,7 @@ async fn relay(mut running: helper::HelperRun, meta: &Meta, to: &Sender) -> Resu
                 "the bundle of the files is too large; the limit is {} bytes; remove large files or have git ignore them",
                 limits::BUNDLE_BYTES_MAX
             );
-            failed = Some(Error::refused(Code::BundleTooLarge, text));
+            failed = Some(Error::refused(ErrorCode::BundleTooLarge, text));
             break;
         }
         if to.send(Ok(ExportWorkspaceResponse { data: piece, ..Default::default() })).await.is_err() {
@@ -296,12 +298,12 @@ async fn announce_commit(running: &mut helper::HelperRun, meta: &Meta, to: &Send
     let end = read.iter().position(|byte| *byte == b'\n').unwrap_or(read.len());
     let line = String::from_utf8_lossy(&read[..end]).into_owned();
     let mut rest = read.split_off((end + 1).min(read.len()));
-    let broken = || Error::refused(Code::Internal, "the helper of an export printed no commit");
+    let broken = || Error::refused(ErrorCode::Internal, "the helper of an export printed no commit");
     let (commit, length) = line.split_once(' ').ok_or_else(broken)?;
     let length: usize = length.parse().map_err(|_| broken())?;
     if length > LEFT_OUT_BYTES_MAX {
         let text = "the files have too much that cannot be exported; `git status` in the session shows it";
-        return Err(Error::refused(Code::DiffTooLarge, text));
+        return Err(Error::refused(ErrorCode::DiffTooLarge, text));
     }
     if rest.len() < length {
         let missing = length - rest.len();
@@ -353,13 +355,14 @@ fn task(
 fn explain(code: i32, stderr: &str) -> Error {
     match code {
         14 => refused(
-            Code::BaseCommitMissing,
+            ErrorCode::BaseCommitMissing,
             "the workspace's .git no longer has the commit it started from",
             stderr,
         ),
-        17 => {
-            Error::refused(Code::SnapshotUnknown, "the workspace has no such snapshot; it may have expired")
-        }
+        17 => Error::refused(
+            ErrorCode::SnapshotUnknown,
+            "the workspace has no such snapshot; it may have expired",
+        ),
         20 => {
             let names: Vec<String> =
                 large::parse(stderr.as_bytes()).iter().map(ToString::to_string).collect();
@@ -368,14 +371,16 @@ fn explain(code: i32, stderr: &str) -> Error {
                 limits::BUNDLE_BYTES_MAX,
                 names.join("; ")
             );
-            Error::refused(Code::BundleTooLarge, text)
+            Error::refused(ErrorCode::BundleTooLarge, text)
         }
         21 => Error::refused(
-            Code::DiffTooLarge,
+            ErrorCode::DiffTooLarge,
             "too many files changed for a diff; check out the result instead, and have git ignore files that are made again",
         ),
-        137 => Error::refused(Code::DiskFull, "the changes exceed the disk or memory limit of a workspace"),
-        _ => refused(Code::Internal, "the changes could not be read", stderr),
+        137 => {
+            Error::refused(ErrorCode::DiskFull, "the changes exceed the disk or memory limit of a workspace")
+        }
+        _ => refused(ErrorCode::Internal, "the changes could not be read", stderr),
     }
 }
 

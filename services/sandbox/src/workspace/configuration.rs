@@ -3,7 +3,6 @@
 //! restrictions by changing the files or .git later.
 
 use crate::{
-    code::Code,
     error::Error,
     helper::{Queue, Task, refused},
     isolation::launch::Mount,
@@ -16,7 +15,7 @@ use domain::{
     policy::reference::{self, SETTINGS_REFERENCES_MAX},
 };
 use prost::Message as _;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{io, path::Path, time::Duration};
 
 const FILE: &str = "configuration";
@@ -108,8 +107,9 @@ impl Source<'_> {
         let helpers = &self.session.shared.helpers;
         let output = helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
         let configuration = if output.code == 0 { parse(&output.stdout) } else { None };
-        let broken =
-            || refused(Code::Internal, "the repository's configuration could not be read", &output.stderr);
+        let broken = || {
+            refused(ErrorCode::Internal, "the repository's configuration could not be read", &output.stderr)
+        };
         configuration.ok_or_else(broken)
     }
 }

@@ -1,11 +1,11 @@
 //! The door of a session to the servers of git, as helpers use it: what they see of it, and what git tells them when the broker refuses.
 
 use crate::{
-    code::Code,
     error::Error,
     isolation::launch::{INIT_INSIDE, Mount},
     session::state::Session,
 };
+use rpc::v1::ErrorCode;
 
 /// What git writes before each line of a refusal.
 const REMOTE: &str = "remote: ";
@@ -20,7 +20,7 @@ pub(super) fn mounts(session: &Session) -> Result<[Mount; 2], Error> {
     let door = door.ok_or_else(|| {
         let text = "the settings name a credential for this repository, and this machine has no broker that could use it; see \
                     FLOTILLA_SANDBOX_EGRESS";
-        Error::refused(Code::GitUnavailable, text)
+        Error::refused(ErrorCode::GitUnavailable, text)
     })?;
     Ok([door, init(session)])
 }
@@ -39,17 +39,19 @@ pub(super) fn find_refusal(stderr: &str) -> Option<Error> {
 }
 
 /// The code of this service for one of the broker.
-fn code_of(name: &str) -> Option<Code> {
-    match Code::parse(name) {
-        Some(Code::GitSecretMissing) => Some(Code::SecretNotFound),
-        Some(Code::GitSecretInvalid | Code::GitSecretNotForServer | Code::GitUnauthorized) => {
-            Some(Code::RepositoryUnauthorized)
+fn code_of(name: &str) -> Option<ErrorCode> {
+    match ErrorCode::parse(name) {
+        Some(ErrorCode::GitSecretMissing) => Some(ErrorCode::SecretNotFound),
+        Some(ErrorCode::GitSecretInvalid | ErrorCode::GitSecretNotForServer | ErrorCode::GitUnauthorized) => {
+            Some(ErrorCode::RepositoryUnauthorized)
         }
-        Some(Code::GitNotFound) => Some(Code::RepositoryNotFound),
-        Some(Code::GitUnavailable) => Some(Code::GitUnavailable),
-        Some(Code::GitLfsObjectInvalid) => Some(Code::LfsObjectInvalid),
+        Some(ErrorCode::GitNotFound) => Some(ErrorCode::RepositoryNotFound),
+        Some(ErrorCode::GitUnavailable) => Some(ErrorCode::GitUnavailable),
+        Some(ErrorCode::GitLfsObjectInvalid) => Some(ErrorCode::LfsObjectInvalid),
         // A newer broker may have further ones.
-        _ if name.starts_with("git_") || name.starts_with("egress_") => Some(Code::RepositoryUnreachable),
+        _ if name.starts_with("git_") || name.starts_with("egress_") => {
+            Some(ErrorCode::RepositoryUnreachable)
+        }
         _ => None,
     }
 }
@@ -66,16 +68,16 @@ mod tests {
         let error = find_refusal(stderr).unwrap();
         assert_eq!(
             (error.code(), error.to_string().as_str()),
-            (Code::RepositoryUnauthorized, "h.org refuses the secret TOKEN (really)")
+            (ErrorCode::RepositoryUnauthorized, "h.org refuses the secret TOKEN (really)")
         );
         for (code, want) in [
-            ("git_secret_missing", Code::SecretNotFound),
-            ("git_secret_not_for_server", Code::RepositoryUnauthorized),
-            ("git_not_found", Code::RepositoryNotFound),
-            ("git_unavailable", Code::GitUnavailable),
-            ("git_lfs_object_invalid", Code::LfsObjectInvalid),
-            ("git_busy", Code::RepositoryUnreachable),
-            ("egress_quota_used_up", Code::RepositoryUnreachable),
+            ("git_secret_missing", ErrorCode::SecretNotFound),
+            ("git_secret_not_for_server", ErrorCode::RepositoryUnauthorized),
+            ("git_not_found", ErrorCode::RepositoryNotFound),
+            ("git_unavailable", ErrorCode::GitUnavailable),
+            ("git_lfs_object_invalid", ErrorCode::LfsObjectInvalid),
+            ("git_busy", ErrorCode::RepositoryUnreachable),
+            ("egress_quota_used_up", ErrorCode::RepositoryUnreachable),
         ] {
             assert_eq!(find_refusal(&format!("remote: x ({code})")).unwrap().code(), want, "{code}");
         }

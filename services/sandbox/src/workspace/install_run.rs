@@ -7,7 +7,6 @@ use super::install::{
     listing::{self, Listing},
 };
 use crate::{
-    code::Code,
     disk::{space::Space, survey},
     error::{Error, blocking},
     exec::variables::{NO_TERMINAL, environment},
@@ -25,6 +24,7 @@ use crate::{
     workspace::{open::spec::OpenSpec, scratch::Scratch},
 };
 use domain::session::environment::SandboxOptions;
+use rpc::v1::ErrorCode;
 use sandbox_wire::v1::Exec;
 use shares::Permit;
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
@@ -44,7 +44,7 @@ pub async fn start(
     spec: OpenSpec,
     left: &CancellationToken,
 ) -> Result<(EnvironmentLayerName, BuildStart), Error> {
-    let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
+    let invalid = |text: &str| Error::refused(ErrorCode::ArgumentInvalid, text);
     let Some(Install::Script(install)) = spec.install.clone() else {
         return Err(invalid("the call names no install"));
     };

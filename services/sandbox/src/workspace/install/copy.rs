@@ -1,7 +1,8 @@
 //! Copies a tree that a hostile program may have written, but that no program changes any more. It follows no link on either side, and copies nothing but
 //! directories, files and links.
 
-use crate::{code::Code, error::Error};
+use crate::error::Error;
+use rpc::v1::ErrorCode;
 use rustix::{
     fs::{self, AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid},
     io::Errno,
@@ -103,7 +104,7 @@ impl TreeCopy<'_> {
             if levels.len() >= INSTALL_DEPTH_MAX {
                 let text =
                     format!("the install left more than {INSTALL_DEPTH_MAX} directories within each other");
-                return Err(io::Error::other(Error::refused(Code::InstallFailed, text)));
+                return Err(io::Error::other(Error::refused(ErrorCode::InstallFailed, text)));
             }
             levels.push(below);
         }
@@ -199,7 +200,7 @@ impl Walk<'_> {
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
         if self.copied.bytes.saturating_add(size) > self.copy.bytes_max {
             let text = format!("the files of the install have more than {} bytes", self.copy.bytes_max);
-            return Err(io::Error::other(Error::refused(Code::InstallDiskFull, text)));
+            return Err(io::Error::other(Error::refused(ErrorCode::InstallDiskFull, text)));
         }
         let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut into = File::from(fs::openat(&level.into, name, write, Mode::RUSR | Mode::WUSR)?);

@@ -1,11 +1,11 @@
 //! What a tree has before an install: its paths, and the files that say which packages it needs.
 
 use crate::{
-    code::Code,
     disk::walk::{DIRECTORY, Visitor, is_directory, walk},
     error::{Error, blocking},
 };
 use domain::text;
+use rpc::v1::ErrorCode;
 use rustix::fs::{Dir, FileType, Mode, Stat};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -112,7 +112,7 @@ pub(in crate::workspace) async fn read(tree: &Path) -> Result<Listing, Error> {
         ListError::TooLarge => {
             let text =
                 "the repository has too many files, or too many files that name packages, for an install";
-            Error::refused(Code::InstallFailed, text)
+            Error::refused(ErrorCode::InstallFailed, text)
         }
         ListError::Io(error) => Error::io(DOING)(error),
     })

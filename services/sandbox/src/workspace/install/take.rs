@@ -6,13 +6,13 @@ use super::{
     listing,
 };
 use crate::{
-    code::Code,
     error::Error,
     image::{layer::EnvironmentLayerName, manifest::Manifest},
     isolation::{facts::Facts, launch::give_to, policy::User},
     session::state::Session,
     tree::track::{DIRECTORY, EXCLUDED},
 };
+use rpc::v1::ErrorCode;
 use std::{
     collections::HashSet,
     fs::{self, Permissions},
@@ -48,8 +48,9 @@ pub(in crate::workspace) async fn run(
         Install::Script(spec) => name(session.key.tenant, image, env, spec, &listing::read(build).await?)?,
         Install::Copied(name) => name.clone(),
     };
-    let missing =
-        || Error::refused(Code::InstallMissing, "the machine has not installed what the workspace needs");
+    let missing = || {
+        Error::refused(ErrorCode::InstallMissing, "the machine has not installed what the workspace needs")
+    };
     // Kept until the copy is whole.
     let (_pin, from) = shared.images.hold(&name).ok_or_else(missing)?;
     let facts = shared.launcher.facts();
@@ -84,7 +85,7 @@ impl Fill {
             let text = format!(
                 "the install left files in more than {INSTALL_PLACES_MAX} places among those of the repository; let it write into directories of its own"
             );
-            return Err(Error::refused(Code::InstallFailed, text));
+            return Err(Error::refused(ErrorCode::InstallFailed, text));
         }
         self.exclude(&places).map_err(Error::io("note what was installed"))
     }

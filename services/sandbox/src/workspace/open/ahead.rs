@@ -2,7 +2,6 @@
 
 use super::{clone::ClonedFiles, spec::OpenSpec};
 use crate::{
-    code::Code,
     error::{Error, blocking},
     isolation::launch::give_to,
     layout,
@@ -14,7 +13,7 @@ use crate::{
     tree::{meta::TREE, source::Source, track::DIRECTORY},
     workspace::{close, configuration, snapshots::seed},
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -34,7 +33,7 @@ pub async fn run(
     spec: &OpenSpec,
     left: &CancellationToken,
 ) -> Result<Option<v1::CloneSourceResponse>, Error> {
-    let missing = || Error::refused(Code::ArgumentInvalid, "the call names no source");
+    let missing = || Error::refused(ErrorCode::ArgumentInvalid, "the call names no source");
     let source = spec.source.as_ref().ok_or_else(missing)?;
     spec.check_names()?;
     close::remove_older(session, spec.key.opening).await?;
@@ -77,7 +76,7 @@ fn expire(session: &Arc<Session>) {
 /// The refusal of files that are not those that the caller saw.
 pub(super) fn source_changed() -> Error {
     let text = "the source has another commit than before, or its files are gone; clone it again";
-    Error::refused(Code::SourceChanged, text)
+    Error::refused(ErrorCode::SourceChanged, text)
 }
 
 /// Takes the files that were cloned before, or clones them.

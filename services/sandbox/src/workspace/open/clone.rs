@@ -3,7 +3,6 @@
 
 use super::{lfs::LfsContents, server_door::ServerDoor, submodules};
 use crate::{
-    code::Code,
     error::Error,
     helper::{Output, Task, refused},
     isolation::{
@@ -22,6 +21,7 @@ use crate::{
     workspace::door,
 };
 use domain::{egress::git::GIT_DOOR, ids::ProjectId, text::is_object_id};
+use rpc::v1::ErrorCode;
 use std::{path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -127,10 +127,10 @@ impl GitClone<'_> {
         let (report, answer) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
         let words: Vec<&str> = answer.split(' ').collect();
         let [ours, lfs, configuration, base_commit] = words[..] else {
-            return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
+            return Err(refused(ErrorCode::Internal, "git printed no commit", &output.stderr));
         };
         if !is_object_id(base_commit) {
-            return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
+            return Err(refused(ErrorCode::Internal, "git printed no commit", &output.stderr));
         }
         // Before the first program of the tenant runs.
         let mirror = match (mirror, MirrorContent::parse(report)) {
@@ -232,7 +232,7 @@ impl GitClone<'_> {
                 let text = format!(
                     "cannot clone the repository through the proxy {proxy} of FLOTILLA_SANDBOX_GIT_PROXY"
                 );
-                refused(Code::RepositoryUnreachable, &text, stderr)
+                refused(ErrorCode::RepositoryUnreachable, &text, stderr)
             }
             (code, _) => explain(code, self.revision, stderr),
         }
@@ -242,32 +242,34 @@ impl GitClone<'_> {
 /// The exit codes of open.sh.
 fn explain(code: i32, revision: &str, stderr: &str) -> Error {
     match code {
-        10 => refused(Code::RepositoryNotFound, "repository not found", stderr),
+        10 => refused(ErrorCode::RepositoryNotFound, "repository not found", stderr),
         11 => {
             let text = "the repository does not exist or needs a credential; name a secret for its URL in environment.git.credentials of the \
                         settings, and set it with `flotilla secret set`";
-            refused(Code::RepositoryNeedsCredentials, text, stderr)
+            refused(ErrorCode::RepositoryNeedsCredentials, text, stderr)
         }
         12 => {
             let text = format!("the repository has no branch, tag or commit {revision:?}");
-            Error::refused(Code::RevisionNotFound, text)
+            Error::refused(ErrorCode::RevisionNotFound, text)
         }
-        13 => refused(Code::BundleInvalid, "the upload is not a self-contained git bundle", stderr),
-        15 => refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr),
-        17 => door::find_refusal(stderr)
-            .unwrap_or_else(|| refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr)),
+        13 => refused(ErrorCode::BundleInvalid, "the upload is not a self-contained git bundle", stderr),
+        15 => refused(ErrorCode::RepositoryUnreachable, "cannot clone the repository", stderr),
+        17 => door::find_refusal(stderr).unwrap_or_else(|| {
+            refused(ErrorCode::RepositoryUnreachable, "cannot clone the repository", stderr)
+        }),
         18 => Error::refused(
-            Code::GitUnavailable,
+            ErrorCode::GitUnavailable,
             "the helper of the clone cannot carry the connections of git to its door",
         ),
         22 => {
             let text = "git cannot make the branch of the worktree, because the repository has a branch whose name is the beginning of its path";
-            refused(Code::RevisionNotFound, text, stderr)
+            refused(ErrorCode::RevisionNotFound, text, stderr)
         }
-        137 => {
-            Error::refused(Code::DiskFull, "the repository exceeds the disk or memory limit of a workspace")
-        }
-        _ => refused(Code::Internal, "cannot make the workspace", stderr),
+        137 => Error::refused(
+            ErrorCode::DiskFull,
+            "the repository exceeds the disk or memory limit of a workspace",
+        ),
+        _ => refused(ErrorCode::Internal, "cannot make the workspace", stderr),
     }
 }
 
@@ -279,18 +281,18 @@ mod tests {
     fn a_repository_that_needs_a_credential_is_told_with_the_setting_and_the_command() {
         let stderr = "fatal: could not read Username for 'https://h.org': terminal prompts disabled\n";
         let error = explain(11, "", stderr);
-        assert_eq!(error.code(), Code::RepositoryNeedsCredentials);
+        assert_eq!(error.code(), ErrorCode::RepositoryNeedsCredentials);
         let text = error.to_string();
         for part in ["environment.git.credentials", "`flotilla secret set`", "terminal prompts disabled"] {
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(explain(18, "", "").code(), Code::GitUnavailable);
-        assert_eq!(explain(22, "", "").code(), Code::RevisionNotFound);
+        assert_eq!(explain(18, "", "").code(), ErrorCode::GitUnavailable);
+        assert_eq!(explain(22, "", "").code(), ErrorCode::RevisionNotFound);
         let refused = explain(17, "", "remote: no such secret (git_secret_missing)\n");
         assert_eq!(
             (refused.code(), refused.to_string()),
-            (Code::SecretNotFound, "no such secret".to_owned())
+            (ErrorCode::SecretNotFound, "no such secret".to_owned())
         );
-        assert_eq!(explain(17, "", "fatal: early EOF\n").code(), Code::RepositoryUnreachable);
+        assert_eq!(explain(17, "", "fatal: early EOF\n").code(), ErrorCode::RepositoryUnreachable);
     }
 }

@@ -5,7 +5,6 @@
 
 use super::kept;
 use crate::{
-    code::Code,
     error::Error,
     helper::{Queue, Task, refused},
     isolation::launch::{Mount, give_to},
@@ -25,6 +24,7 @@ use domain::egress::lfs::{
     arrivals::ARRIVALS_WAIT_MAX,
     report::{LFS_REPORT_BYTES_MAX, LfsReport},
 };
+use rpc::v1::ErrorCode;
 use shares::Permit;
 use std::{
     fs::Permissions,
@@ -115,7 +115,7 @@ impl LfsContents<'_> {
         };
         let filled = match self.fill(turn, store.path(), source, left).await {
             // The other session may have ended while the helper started, and its directories with it. A helper that did not start has done nothing.
-            Err(error) if error.code() == Code::Internal && source.arrival.is_some() => {
+            Err(error) if error.code() == ErrorCode::Internal && source.arrival.is_some() => {
                 let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
                 self.fill(turn, store.path(), LfsSource { arrival: None, ..source }, left).await
             }
@@ -204,12 +204,12 @@ impl LfsContents<'_> {
         match output.code {
             0 => Ok(LfsReport::parse(&String::from_utf8_lossy(&output.stdout))),
             137 => Err(refused(
-                Code::DiskFull,
+                ErrorCode::DiskFull,
                 "the contents of Git LFS exceed the disk or memory limit of a workspace",
                 &output.stderr,
             )),
             _ => Err(door::find_refusal(&output.stderr).unwrap_or_else(|| {
-                refused(Code::Internal, "cannot fill the files of Git LFS", &output.stderr)
+                refused(ErrorCode::Internal, "cannot fill the files of Git LFS", &output.stderr)
             })),
         }
     }

@@ -5,7 +5,6 @@ use super::{
     spec::OpenSpec,
 };
 use crate::{
-    code::Code,
     disk::count::Measure,
     error::Error,
     image::digest::Digest,
@@ -26,7 +25,7 @@ use crate::{
         install::take::{self, NewWorkspace},
     },
 };
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{sync::Arc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -136,7 +135,7 @@ async fn fill_from(
             Ok(name) => filled.install = Some(name.key),
             Err(error) => {
                 // It is found missing before anything is copied.
-                files.draft = Some(filled.draft).filter(|_| error.code() == Code::InstallMissing);
+                files.draft = Some(filled.draft).filter(|_| error.code() == ErrorCode::InstallMissing);
                 return Err(error);
             }
         }

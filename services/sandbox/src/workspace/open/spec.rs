@@ -2,7 +2,6 @@
 
 use super::clone::GitClone;
 use crate::{
-    code::Code,
     error::Error,
     image::manifest::Manifest,
     session::{draft::DraftKey, state::Session},
@@ -10,6 +9,7 @@ use crate::{
     workspace::install::key::Install,
 };
 use domain::{ids::ProjectId, session::environment::SandboxOptions};
+use rpc::v1::ErrorCode;
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,8 @@ impl OpenSpec {
         left: &CancellationToken,
     ) -> Result<(), Error> {
         self.check_names()?;
-        let missing = || Error::refused(Code::ArgumentInvalid, "an install needs the files of a repository");
+        let missing =
+            || Error::refused(ErrorCode::ArgumentInvalid, "an install needs the files of a repository");
         let source = self.source.as_ref().ok_or_else(missing)?;
         self.clone_of(source, session, build, uid).run(left).await.map(drop)
     }

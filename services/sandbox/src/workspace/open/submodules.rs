@@ -3,13 +3,13 @@
 
 use super::lfs::{self, SubmoduleContents};
 use crate::{
-    code::Code,
     error::Error,
     helper::{Task, refused},
     isolation::launch::Mount,
     session::{opening::OpeningStep, state::Session},
     workspace::door,
 };
+use rpc::v1::ErrorCode;
 use std::{path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -66,7 +66,7 @@ pub(super) async fn bring(
     match output.code {
         0 => Ok(()),
         137 => Err(refused(
-            Code::DiskFull,
+            ErrorCode::DiskFull,
             "the submodules exceed the disk or memory limit of a workspace",
             &output.stderr,
         )),

@@ -3,7 +3,6 @@
 
 use super::store::SnapshotStore;
 use crate::{
-    code::Code,
     disk::workspace::Purpose,
     error::Error,
     helper::{Output, Task, refused},
@@ -13,6 +12,7 @@ use crate::{
     workspace::scratch::Scratch,
 };
 use domain::limits;
+use rpc::v1::ErrorCode;
 use std::{sync::Arc, time::Duration};
 
 const SCRIPT: &str = concat!(
@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     if patch.len() > limits::DIFF_BYTES_MAX {
         let text = format!("the patch is too large; the limit is {} bytes", limits::DIFF_BYTES_MAX);
-        return Err(Error::refused(Code::ArgumentInvalid, text));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     }
     root.disk.admit(Purpose::Write).await?;
     let mut known = root.snapshots.lock().await;
@@ -43,15 +43,15 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     let error = match ended {
         Ok(Output { code: 0, .. }) => return Ok(()),
         Ok(Output { code: 20, stderr, .. }) => {
-            return Err(refused(Code::PatchRefused, "the patch does not fit the files", &stderr));
+            return Err(refused(ErrorCode::PatchRefused, "the patch does not fit the files", &stderr));
         }
         Ok(Output { code: 21, stderr, .. }) => {
-            refused(Code::FileNotPermitted, "not every file of the patch can be written", &stderr)
+            refused(ErrorCode::FileNotPermitted, "not every file of the patch can be written", &stderr)
         }
         Ok(Output { code: 18 | 137, .. }) => {
-            Error::refused(Code::DiskFull, "the patch exceeds the disk or memory limit of a workspace")
+            Error::refused(ErrorCode::DiskFull, "the patch exceeds the disk or memory limit of a workspace")
         }
-        Ok(output) => refused(Code::Internal, "the patch could not be applied", &output.stderr),
+        Ok(output) => refused(ErrorCode::Internal, "the patch could not be applied", &output.stderr),
         Err(error) => error,
     };
     // Git removes all files before it writes the first one. The restore cannot write a file that git could not write

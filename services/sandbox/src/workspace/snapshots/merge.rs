@@ -10,7 +10,6 @@ use super::{
     store::SnapshotStore,
 };
 use crate::{
-    code::Code,
     disk::workspace::Purpose,
     error::Error,
     helper::{Output, refused},
@@ -23,7 +22,7 @@ use crate::{
     workspace::scratch::Scratch,
 };
 use domain::{ids::SessionId, limits, text::is_object_id};
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -99,7 +98,10 @@ pub async fn run(
 ) -> Result<v1::MergeCopyResponse, Error> {
     let root = &caller.root;
     if copy.root.key == root.key {
-        return Err(Error::refused(Code::ArgumentInvalid, "copy_session_id must name another workspace"));
+        return Err(Error::refused(
+            ErrorCode::ArgumentInvalid,
+            "copy_session_id must name another workspace",
+        ));
     }
     copy.check_opening().await?;
     let id = MergeId {
@@ -135,7 +137,7 @@ async fn find_done(root: &Session, copy: &Path, id: &MergeId) -> Result<Option<M
 /// Packs what the workspace of `copy` changed and `id` is to take over.
 async fn pack(copy: &Arc<Session>, id: &MergeId, from_commit: &str) -> Result<PackedCopy, Error> {
     if !from_commit.is_empty() && !is_object_id(from_commit) {
-        return Err(Error::refused(Code::ArgumentInvalid, "from_commit must be the id of a commit"));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, "from_commit must be the id of a commit"));
     }
     copy.disk.check_host()?;
     let mut known = copy.snapshots.lock().await;
@@ -145,7 +147,7 @@ async fn pack(copy: &Arc<Session>, id: &MergeId, from_commit: &str) -> Result<Pa
         let text = format!(
             "{left_out} files of the copy are too large to merge, the limit is {MERGE_LEFT_OUT_MAX} such files; have git ignore them"
         );
-        return Err(Error::refused(Code::DiffTooLarge, text));
+        return Err(Error::refused(ErrorCode::DiffTooLarge, text));
     }
     let commit = if from_commit.is_empty() { store.meta.base_commit.as_str() } else { from_commit };
     let scratch = Scratch::make(copy, store.uid())?;
@@ -165,7 +167,7 @@ async fn pack(copy: &Arc<Session>, id: &MergeId, from_commit: &str) -> Result<Pa
     let output = copy.shared.helpers.run(task, LINE_BYTES_MAX).await?;
     if matches!(output.code, 19 | 137) {
         let text = format!("the changes of the copy take more than {} GiB", SNAPSHOTS_BYTES_MAX >> 30);
-        return Err(Error::refused(Code::SnapshotsFull, text));
+        return Err(Error::refused(ErrorCode::SnapshotsFull, text));
     }
     let base = parse(String::from_utf8_lossy(&explain(output)?.stdout).trim())?.to_owned();
     let session = copy.key.session.clone();
@@ -200,7 +202,7 @@ impl Merge<'_> {
         let merged = loop {
             match self.attempt(known, &copy).await {
                 // A program wrote one of the files since the snapshot.
-                Err(error) if error.code() == Code::FileChanged && tries < MERGE_TRIES_MAX => tries += 1,
+                Err(error) if error.code() == ErrorCode::FileChanged && tries < MERGE_TRIES_MAX => tries += 1,
                 ended => break ended,
             }
         };
@@ -274,7 +276,7 @@ impl Merge<'_> {
         let output = store.root.shared.helpers.run(task, LINE_BYTES_MAX + names + patch_bytes_max + 1).await;
         scratch.remove().await;
         let output = explain(output?)?;
-        let broken = || refused(Code::Internal, "the files could not be merged", &output.stderr);
+        let broken = || refused(ErrorCode::Internal, "the files could not be merged", &output.stderr);
         MergeResult::parse(&output.stdout).ok_or_else(broken)
     }
 
@@ -288,7 +290,7 @@ impl Merge<'_> {
         let arguments = vec![open.before.clone(), open.after.clone()];
         match self.store.write_files(known, WRITE, arguments, None).await {
             // Git has written nothing.
-            Err(error) if error.code() == Code::FileChanged => {
+            Err(error) if error.code() == ErrorCode::FileChanged => {
                 self.store.close_merge(known).await?;
                 Err(error)
             }
@@ -307,11 +309,11 @@ impl Merge<'_> {
             left.chain()
         );
         let mut rest = left.to_status().message().to_owned();
-        if left.code() != Code::MergeIncomplete {
+        if left.code() != ErrorCode::MergeIncomplete {
             // The merge is still open.
             rest = format!("the files are not restored yet, and the next snapshot tries again: {rest}");
         }
-        Error::refused(Code::MergeIncomplete, format!("{}; {rest}", error.to_status().message()))
+        Error::refused(ErrorCode::MergeIncomplete, format!("{}; {rest}", error.to_status().message()))
     }
 
     /// The answer. Keeps the patch of the conflicts among the outputs of the session.
@@ -349,12 +351,12 @@ impl MergeResult {
 fn explain(output: Output) -> Result<Output, Error> {
     match output.code {
         14 => Err(refused(
-            Code::BaseCommitMissing,
+            ErrorCode::BaseCommitMissing,
             "the copy no longer has the commit that it began with",
             &output.stderr,
         )),
         22 => Err(refused(
-            Code::SnapshotUnknown,
+            ErrorCode::SnapshotUnknown,
             "git cannot merge the files; the snapshot that the copy began with may have expired",
             &output.stderr,
         )),

@@ -5,7 +5,6 @@ use super::{
     store::{FILES_NAMED_MAX, SnapshotStore},
 };
 use crate::{
-    code::Code,
     disk::workspace::Purpose,
     error::Error,
     helper::refused,
@@ -18,7 +17,7 @@ use crate::{
     workspace::{branch, scratch::Scratch},
 };
 use domain::limits;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -85,7 +84,7 @@ pub async fn diff(
         .run(task, lists * 2 + differences::LEFT_OUT_BYTES_MAX + bytes_max + 1 + 128)
         .await?;
     let output = check_exit(output, "the snapshots could not be compared")?;
-    let broken = || refused(Code::Internal, "the snapshots could not be compared", &output.stderr);
+    let broken = || refused(ErrorCode::Internal, "the snapshots could not be compared", &output.stderr);
     let (files, truncated) = differences::read(&output.stdout, lists, bytes_max).ok_or_else(broken)?;
     Ok(v1::DiffSnapshotsResponse { files, truncated, to_snapshot })
 }
@@ -153,7 +152,7 @@ pub(super) fn lists_of_paths(files: Vec<v1::FilesOfSnapshot>) -> Result<BTreeMap
     }
     if seen.len() > limits::SNAPSHOT_FILES_MAX {
         let text = format!("too many files to revert at once; the limit is {}", limits::SNAPSHOT_FILES_MAX);
-        return Err(Error::refused(Code::ArgumentInvalid, text));
+        return Err(Error::refused(ErrorCode::ArgumentInvalid, text));
     }
     Ok(lists)
 }
@@ -165,7 +164,7 @@ pub(super) fn relative(path: &str) -> Result<&str, Error> {
         Some(rest) => rest,
         None if path.starts_with('/') => {
             let text = format!("{} is outside the workspace", head());
-            return Err(Error::refused(Code::PathOutsideWorkspace, text));
+            return Err(Error::refused(ErrorCode::PathOutsideWorkspace, text));
         }
         None => path,
     };
@@ -173,5 +172,5 @@ pub(super) fn relative(path: &str) -> Result<&str, Error> {
     if rest.len() <= limits::PATH_BYTES_MAX && !rest.contains('\0') && rest.split('/').all(is_plain) {
         return Ok(rest);
     }
-    Err(Error::refused(Code::PathInvalid, format!("{:?} is not a valid file path", head())))
+    Err(Error::refused(ErrorCode::PathInvalid, format!("{:?} is not a valid file path", head())))
 }

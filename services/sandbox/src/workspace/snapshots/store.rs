@@ -5,7 +5,6 @@ use super::{
     seed,
 };
 use crate::{
-    code::Code,
     disk::fingerprint::TreeLook,
     error::{Error, blocking},
     helper::{Output, Task, refused},
@@ -20,6 +19,7 @@ use crate::{
     workspace::scratch::Scratch,
 };
 use domain::{ids::SessionId, limits};
+use rpc::v1::ErrorCode;
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Restores the files of a snapshot.
@@ -118,7 +118,7 @@ impl<'a> SnapshotStore<'a> {
     pub(super) async fn settle_merge(&self, known: &mut KnownSnapshot) -> Result<(), Error> {
         match self.undo_merge(known).await {
             // Another attempt would restore no further file.
-            Err(error) if error.code() == Code::MergeIncomplete => {
+            Err(error) if error.code() == ErrorCode::MergeIncomplete => {
                 tracing::warn!(
                     error.code = error.code().as_str(),
                     "a merge is not undone as a whole: {error}"
@@ -154,7 +154,7 @@ impl<'a> SnapshotStore<'a> {
             undone = self.restore_merged(known, open).await;
         }
         match undone {
-            Err(error) if error.code() != Code::MergeIncomplete => Err(error),
+            Err(error) if error.code() != ErrorCode::MergeIncomplete => Err(error),
             undone => {
                 self.close_merge(known).await?;
                 undone
@@ -197,7 +197,7 @@ impl<'a> SnapshotStore<'a> {
         let arguments = vec![open.before, open.after, FILES_NAMED_MAX.to_string()];
         let task = self.writer(UNDO, arguments, None);
         let output = self.root.shared.helpers.run(task, NAMES_BYTES_MAX + 1).await?;
-        let incomplete = |text: String| Err(Error::refused(Code::MergeIncomplete, text));
+        let incomplete = |text: String| Err(Error::refused(ErrorCode::MergeIncomplete, text));
         match output.code {
             17 => incomplete("the snapshot of the files before the merge has expired".to_owned()),
             24 => incomplete(format!(
@@ -205,7 +205,7 @@ impl<'a> SnapshotStore<'a> {
                 unlike_names(&output.stdout)
             )),
             // Git cannot even look at some of them.
-            128 => Err(refused(Code::MergeIncomplete, "git cannot restore the files", &output.stderr)),
+            128 => Err(refused(ErrorCode::MergeIncomplete, "git cannot restore the files", &output.stderr)),
             _ => check_written(output),
         }
     }
@@ -271,14 +271,14 @@ fn unlike_names(printed: &[u8]) -> String {
 /// The exit codes of the scripts that write files.
 fn check_written(output: Output) -> Result<(), Error> {
     if output.code != 0 && output.stderr.contains("No space left") {
-        return Err(Error::refused(Code::DiskFull, "no space left in the workspace"));
+        return Err(Error::refused(ErrorCode::DiskFull, "no space left in the workspace"));
     }
     if output.code == 24 {
         let text = format!("these files could not be written or removed: {}", unlike_names(&output.stdout));
-        return Err(Error::refused(Code::FileNotPermitted, text));
+        return Err(Error::refused(ErrorCode::FileNotPermitted, text));
     }
     if output.code == 128 {
-        return Err(refused(Code::FileNotPermitted, "not every file could be written", &output.stderr));
+        return Err(refused(ErrorCode::FileNotPermitted, "not every file could be written", &output.stderr));
     }
     check_exit(output, "the files could not be written").map(drop)
 }

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use crate::code::Code;
 use domain::limits;
-use rpc::v1;
+use rpc::v1::{self, ErrorCode};
 use std::collections::BTreeMap;
 use {
     super::operations::{lists_of_paths, relative},
@@ -16,7 +15,7 @@ fn invalid_snapshot_names_and_paths_are_refused() {
     let hash = "0123456789abcdef0123456789abcdef01234567";
     assert_eq!(parse(hash).unwrap(), hash);
     for name in ["", "HEAD", "--upload-pack=x", "../../../etc", &hash[1..], &hash.to_uppercase()] {
-        assert_eq!(parse(name).unwrap_err().code(), Code::SnapshotUnknown, "{name}");
+        assert_eq!(parse(name).unwrap_err().code(), ErrorCode::SnapshotUnknown, "{name}");
     }
     for (path, want) in
         [("a/b", "a/b"), ("/workspace/a", "a"), (".gitignore", ".gitignore"), ("a\nb", "a\nb")]
@@ -46,7 +45,7 @@ fn the_first_snapshot_of_a_file_counts() {
     assert_eq!(lists.unwrap(), want);
     let many: Vec<String> = (0..=limits::SNAPSHOT_FILES_MAX).map(|n| n.to_string()).collect();
     let many = lists_of_paths(vec![v1::FilesOfSnapshot { snapshot: first, paths: many }]);
-    assert_eq!(many.unwrap_err().code(), Code::ArgumentInvalid);
+    assert_eq!(many.unwrap_err().code(), ErrorCode::ArgumentInvalid);
 }
 
 #[test]
