@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
 /// Time limit for an event.
-const WAIT: Duration = Duration::from_secs(40);
+const WAIT: Duration = Duration::from_secs(150);
 
 /// A subscriber of `/event`, of `/global/event`, which wraps its events, or of `/api/event`, where they have other members.
 pub(super) struct Events {
