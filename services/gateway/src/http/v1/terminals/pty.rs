@@ -206,7 +206,7 @@ pub(in crate::http) async fn connect(
     let upgrade =
         upgrade.max_frame_size(socket::MESSAGE_BYTES_MAX).max_message_size(socket::MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(async move |socket| {
-        let run = Socket::new(host, id, socket).run(output, shutdown);
+        let run = Box::pin(Socket::new(host, id, socket).run(output, shutdown));
         match &live {
             // Without its key, the client sees a connection that ends.
             Some(live) => drop(live.revoked().run_until_cancelled(run).await),
