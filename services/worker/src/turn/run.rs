@@ -1,5 +1,5 @@
-//! A session's loop: dispatches between the turn, which decides, and the concerns, which act. All writes of the session go through
-//! this task, one after the other; the model's stream and the tools report to it.
+//! A session's loop: the turn decides, the actions act, and this file waits for what happens next. All writes of the session go
+//! through this task, one after the other; the model's stream and the tools report to it.
 
 use super::{
     prompt::{

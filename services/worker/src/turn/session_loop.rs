@@ -80,22 +80,12 @@ impl Loop {
     }
 
     pub(super) fn models(&self) -> Models<'_> {
-        Models {
-            providers: &self.session.deps.providers,
-            settings: self.guidance.settings(),
-            permissions: &self.session.permissions,
-            profile: &self.session.profile,
-        }
+        Models::of(&self.session, self.guidance.settings())
     }
 
     /// Asks a model for a title during the step that answers a prompt, if the session needs one.
     pub(super) fn ask_for_title(&mut self, user: &User) {
-        let models = Models {
-            providers: &self.session.deps.providers,
-            settings: self.guidance.settings(),
-            permissions: &self.session.permissions,
-            profile: &self.session.profile,
-        };
+        let models = Models::of(&self.session, self.guidance.settings());
         self.titling.ask(&self.session, models, user);
     }
 

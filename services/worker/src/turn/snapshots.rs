@@ -428,11 +428,8 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
     };
     let changes = Changes::of(&all);
     updated.insert(0, Event::SessionDiff(all));
-    let mut write = Write::change(ChangeBody::FileSummary(changes));
-    for event in updated {
-        write = write.and(ChangeBody::Event(event));
-    }
-    session.record.write(write).await
+    let summary = Write::change(ChangeBody::FileSummary(changes));
+    session.record.write(updated.into_iter().map(ChangeBody::Event).fold(summary, Write::and)).await
 }
 
 /// The snapshot at the beginning of the newest step, as a separate part. Clients show the beginning of a step whenever it is

@@ -1,7 +1,10 @@
 //! Selects the agent and the model that answer a prompt: the client's choice, else the settings of the repository, else the
 //! defaults of the session. Pure.
 
-use crate::{calls::permissions::Permissions, turn::session::Profile};
+use crate::{
+    calls::permissions::Permissions,
+    turn::session::{Profile, Session},
+};
 use domain::{
     conversation::message::{Error, ModelRef, User},
     policy::agent::{self, Mode},
@@ -21,6 +24,12 @@ pub(in crate::turn) struct Models<'a> {
 }
 
 impl<'a> Models<'a> {
+    /// The choice for prompts of a session with these settings.
+    pub(in crate::turn) fn of(session: &'a Session, settings: &'a Settings) -> Self {
+        let Session { deps, permissions, profile, .. } = session;
+        Self { providers: &deps.providers, settings, permissions, profile }
+    }
+
     /// The prompt with the agent and the model that answer it. `None` if its agent may not answer prompts.
     pub(in crate::turn) fn choose(&self, user: &User) -> Option<User> {
         let (mut user, chosen) = (user.clone(), self.profile.chosen);
