@@ -4,6 +4,7 @@
 pub mod durability;
 pub mod events;
 pub mod figure;
+pub mod files;
 pub mod hostile;
 pub mod loops;
 pub mod machine;
@@ -13,6 +14,7 @@ pub mod peer;
 pub mod profile;
 pub mod samples;
 pub mod sandbox;
+mod sources;
 mod stored;
 pub mod testbed;
 pub mod week;

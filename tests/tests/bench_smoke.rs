@@ -5,7 +5,7 @@ use e2e::{
     Options, Stack,
     bench::{
         durability::{self, Measure, measure},
-        events, hostile, loops,
+        events, files, hostile, loops,
         machine::usage::{Extent, MeasuredProcess},
         main_job,
         model::Model,
@@ -25,7 +25,7 @@ async fn the_main_job_is_measured() {
     let model = Model::start().await;
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
     let stack = Stack::with(options).await;
-    let latencies = main_job::measure(&stack.api, &model, 1).await;
+    let latencies = main_job::measure(&stack.api, &model, 1, 3).await;
     assert_eq!(latencies.prompt_to_model.count(), 1);
     assert_eq!(latencies.model_to_idle.count(), 1);
     assert_eq!(latencies.chunk_to_client.count(), 20, "each chunk arrives once");
@@ -184,7 +184,7 @@ async fn sessions_and_steps_ask_no_more_of_postgres_than_before() {
     // What a loop writes together depends on time, so a busy machine gets further tries. A regression fails all of them.
     for last in [false, false, true] {
         let profile = Box::pin(profile::measure(&Servers::Shared, &profile::sizes::Sizes::smoke())).await;
-        assert_eq!(profile.figures.len(), 16, "{:?}", profile.figures);
+        assert_eq!(profile.figures.len(), 20, "{:?}", profile.figures);
         let missed: Vec<_> = profile.figures.iter().filter(|figure| !figure.is_met()).collect();
         if missed.is_empty() {
             return;
@@ -226,8 +226,10 @@ async fn opencode_is_measured_next_to_flotilla() {
         directory: "bench".to_owned(),
         pid: std::process::id(),
     };
-    let (_running, other) = peer::opencode(&opencode, &model.url).await.unwrap();
-    let measured = Box::pin(peer::measure(&other, &own, &model, &peer::Sizes::smoke())).await;
+    let sizes = peer::Sizes::smoke();
+    peer::project(&stack.api, &own.directory, sizes.files).await;
+    let (_running, other) = peer::opencode(&opencode, &model.url, sizes.files).await.unwrap();
+    let measured = Box::pin(peer::measure(&other, &own, &model, &sizes)).await;
     assert_eq!(measured.len(), 46, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
@@ -262,6 +264,17 @@ async fn what_the_broker_adds_is_measured() {
     }
     let measured = Box::pin(broker::measure(&broker::Sizes::smoke())).await;
     assert_eq!(measured.len(), 7, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn files_of_sessions_are_measured() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(files::measure(&Servers::Shared, &files::Sizes::smoke())).await;
+    // Fourteen figures of each kind, and five beside sessions without files.
+    assert_eq!(measured.len(), 14 + 2 * 19, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 

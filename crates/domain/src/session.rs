@@ -9,6 +9,7 @@ use crate::{
     ids::{MessageId, PartId, ProjectId, SessionId, Timestamp},
     money::{Tokens, UsdPicos},
     policy::permission::Rule,
+    text::is_object_id,
 };
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +203,15 @@ impl Source {
         }
     }
 
+    /// Whether it names the same commit forever: an upload does, and a commit by its whole name.
+    pub fn is_fixed(&self) -> bool {
+        match self.origin {
+            Origin::Bundle(_) => true,
+            Origin::Empty => false,
+            Origin::GitUrl(_) => self.branch.is_none() && self.revision.as_deref().is_some_and(is_object_id),
+        }
+    }
+
     /// The URL of the repository that people push the files to: the one that they are from, or that of which a client made them.
     pub fn push_url(&self) -> Option<&str> {
         self.repository().or(self.remote.as_deref())
@@ -382,6 +392,24 @@ mod tests {
         }
         for url in ["", "file:///srv/app", "/srv/app", "../app", "https://example.com", "https:///x"] {
             assert_eq!(repository_name(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn only_a_branch_or_a_tag_may_name_another_commit_later() {
+        let url = || Origin::GitUrl("https://h.org/a.git".to_owned());
+        let commit = Some("a".repeat(40));
+        for (origin, revision, branch, want) in [
+            (Origin::Bundle("b".to_owned()), None, None, true),
+            (url(), commit.clone(), None, true),
+            (url(), commit, Some("fix".to_owned()), false),
+            (url(), Some("abcdef0".to_owned()), None, false),
+            (url(), Some("main".to_owned()), None, false),
+            (url(), None, None, false),
+            (Origin::Empty, None, None, false),
+        ] {
+            let source = Source { origin, revision, branch, ..Source::default() };
+            assert_eq!(source.is_fixed(), want, "{source:?}");
         }
     }
 

@@ -9,11 +9,15 @@ mod write;
 use super::{
     paths::Roots,
     service::{Failure, Service},
-    stop::Stop,
+    stop::{Operations, Stop},
     thread,
 };
-use sandbox_wire::v1::{FailureCode, reply, request};
+use sandbox_wire::{
+    frame,
+    v1::{self, FailureCode, Reply, reply, request},
+};
 use std::{
+    ffi::OsString,
     io,
     sync::{Arc, Mutex, PoisonError, mpsc::Receiver},
 };
@@ -50,6 +54,21 @@ pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Resu
         })?;
     }
     Ok(())
+}
+
+/// Prints the guidance of the files. `instructions` names what it includes, as in a request.
+///
+/// # Errors
+/// Those of the workspace and of the output.
+pub(super) fn print_guidance(instructions: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let instructions = instructions.map(|name| name.to_string_lossy().into_owned()).collect();
+    let request = wire::v1::ReadGuidanceRequest { instructions, ..Default::default() };
+    let stop = Operations::default().enter(0);
+    let body = match guidance::read(&Roots::open()?, &request, &stop) {
+        Ok(guidance) => reply::Body::ReadGuidance(guidance),
+        Err(Failure { code, message }) => reply::Body::Failure(v1::Failure { code: code.into(), message }),
+    };
+    frame::write(&mut io::stdout().lock(), &Reply { id: 0, body: Some(body) })
 }
 
 fn answer(roots: &Roots, operation: request::Body, stop: &Stop) -> Result<reply::Body, Failure> {

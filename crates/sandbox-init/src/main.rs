@@ -13,6 +13,8 @@
 //!
 //! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <lock> <kept> [optional]`: a command of the script of a helper that fills files of Git LFS.
 //!
+//! `flotilla-init guidance [<instructions>…]`: a command of the script of a helper that prints the guidance of the files at /workspace, as the frame of a reply.
+//!
 //! `flotilla-init script <tree> <script>`: a command of a sandbox that runs the script of a setup or an install with its secrets.
 
 mod door;

@@ -37,6 +37,8 @@ const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 const FORWARD: &str = "forward";
 /// The first argument of a program that fills files of Git LFS.
 const LFS: &str = "lfs";
+/// The first argument of a program that reads the guidance of files.
+const GUIDANCE: &str = "guidance";
 /// The first argument of a program that runs a script with secrets.
 const SCRIPT: &str = "script";
 
@@ -73,6 +75,7 @@ pub(super) fn run() -> ExitCode {
             Some(fill) => return fill.run(),
             None => Err(wrong_starter()),
         },
+        Some(word) if word == GUIDANCE => files::print_guidance(arguments),
         Some(word) if word == SCRIPT => match Script::from_arguments(arguments) {
             Some(script) => return script.run(),
             None => Err(wrong_starter()),

@@ -21,6 +21,8 @@ pub struct Shares<K> {
     all: Arc<Semaphore>,
     all_max: u32,
     each_max: usize,
+    /// How many times `each_max` a holder gets that is alone.
+    alone: Option<Alone<K>>,
     rests: Option<Rests<K>>,
     holders: Mutex<HashMap<K, Arc<Holder>>>,
 }
@@ -36,6 +38,15 @@ pub struct Rest {
     pub longest: Duration,
     /// A holder is alone if no other was active for this time.
     pub alone_after: Duration,
+}
+
+/// What a holder gets while no other is active.
+#[derive(Debug)]
+struct Alone<K> {
+    /// Each of its calls takes one of `each_max * factor` permits of its own, and this many of them while others are active.
+    factor: u32,
+    after: Duration,
+    activity: Activity<K>,
 }
 
 /// The rests of all holders.
@@ -98,7 +109,13 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// `all` permits, of which one holder gets at most `each_max`.
     pub fn new(all: u32, each_max: usize) -> Self {
         let permits = Arc::new(Semaphore::new(all as usize));
-        Self { all: permits, all_max: all, each_max, rests: None, holders: Mutex::default() }
+        Self { all: permits, all_max: all, each_max, alone: None, rests: None, holders: Mutex::default() }
+    }
+
+    /// The same, and a holder gets `factor` times `each_max` permits while no other has asked for one for the time `after`. What it holds when another
+    /// one comes, it keeps, so `each_max * factor` must leave permits to others.
+    pub fn with_more_alone(self, factor: u32, after: Duration) -> Self {
+        Self { alone: Some(Alone { factor, after, activity: Activity::default() }), ..self }
     }
 
     /// The same, and each holder rests after its work, unless it is alone. A call that asks for a permit notes that its holder is active.
@@ -155,7 +172,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         if self.rest_end(&key, &holder).is_some() {
             return None;
         }
-        let own = Arc::clone(&holder.permits).try_acquire_many_owned(count).ok()?;
+        let own = Arc::clone(&holder.permits).try_acquire_many_owned(count * self.weight(&key)).ok()?;
         let all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
         Some(self.permit(holder, own, all))
     }
@@ -171,7 +188,8 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         self.note_active(&key);
         let holder = self.holder(&key);
         let permits = Arc::clone(&holder.permits);
-        let own = take(permits, count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
+        let own_count = count * self.weight(&key);
+        let own = take(permits, own_count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
         // The calls behind this one wait for its permit.
         while let Some(end) = self.rest_end(&key, &holder) {
             note(Busy::Own);
@@ -181,7 +199,16 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Ok(self.permit(holder, own, all))
     }
 
+    /// How many of a holder's own permits a call takes.
+    fn weight(&self, key: &K) -> u32 {
+        let Some(Alone { factor, after, activity }) = &self.alone else { return 1 };
+        if activity.is_alone(key, *after, Instant::now()) { 1 } else { *factor }
+    }
+
     fn note_active(&self, key: &K) {
+        if let Some(alone) = &self.alone {
+            alone.activity.note(key.clone());
+        }
         if let Some(rests) = &self.rests {
             rests.activity.note(key.clone());
         }
@@ -222,7 +249,8 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         if holders.len() == holders.capacity() {
             holders.retain(|_, holder| holder.is_in_use() || holder.rested_at() > now);
         }
-        let permits = Arc::new(Semaphore::new(self.each_max));
+        let factor = self.alone.as_ref().map_or(1, |alone| alone.factor as usize);
+        let permits = Arc::new(Semaphore::new(self.each_max * factor));
         let holder = Arc::new(Holder { permits, rested_at: Mutex::new(now) });
         holders.insert(key.clone(), Arc::clone(&holder));
         holder
@@ -279,6 +307,20 @@ mod tests {
         assert_eq!(shares.acquire("third", Duration::ZERO).await.map(drop), Err(Busy::All));
         drop((held, other));
         assert!(shares.acquire("third", LONG).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_is_alone_gets_more_and_leaves_room_for_the_first_of_another() {
+        let shares = Shares::new(8, 3).with_more_alone(2, LONG);
+        let lone = join_all((0..6).map(|_| shares.acquire("greedy", LONG))).await;
+        assert!(lone.iter().all(Result::is_ok));
+        assert_eq!(shares.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
+        let others = join_all((0..2).map(|_| shares.acquire("other", LONG))).await;
+        drop(lone);
+        // From now on it has what each has.
+        let held = join_all((0..3).map(|_| shares.acquire("greedy", LONG))).await;
+        assert_eq!(shares.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
+        drop((held, others));
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The rows of a tenant other than its sessions: the tenant itself, its keys, settings, projects, secrets and bundles, how long its sessions
-//! are kept, and what all of it takes.
+//! The rows of a tenant other than its sessions: the tenant itself, its keys, settings, projects, secrets and bundles, what was read of its
+//! repositories, how long its sessions are kept, and what all of it takes.
 
 pub mod accesses;
 pub mod bundle_writer;
@@ -7,6 +7,7 @@ pub mod bundles;
 pub mod images;
 pub mod keys;
 pub mod projects;
+pub mod readings;
 pub mod retention;
 pub mod secrets;
 pub mod settings;

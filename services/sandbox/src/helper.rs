@@ -32,10 +32,14 @@ const SANDBOX_QUICK_HELPERS_MAX: u32 = 8;
 /// Helpers that transfer objects of Git LFS at once: most of their time they wait, for a server or for the objects of another session. Beyond it:
 /// `helpers_busy`.
 const SANDBOX_TRANSFER_HELPERS_MAX: u32 = 16;
-/// Helpers of each kind of one tenant: two tenants together leave room for a third. Beyond it: `helpers_busy`.
+/// Helpers of each kind of one tenant, while others need some too: two tenants together leave room for a third. Beyond it: `helpers_busy`.
 const SANDBOX_HELPERS_TENANT_MAX: usize = 3;
 /// Helpers of one tenant that transfer objects of Git LFS: two tenants together leave room for a third. Beyond it: `helpers_busy`.
 const SANDBOX_TRANSFER_HELPERS_TENANT_MAX: usize = 6;
+/// How many times as many helpers a tenant has while no other one needs any: three quarters of all, so that the first of another tenant finds room.
+const SANDBOX_HELPERS_ALONE_FACTOR: u32 = 2;
+/// Time without a helper of another tenant after which a tenant is alone.
+const ALONE_AFTER: Duration = Duration::from_secs(10);
 /// Longest wait of a quick helper for its turn. A helper that takes longer than some seconds is stuck or hostile; the caller may try again.
 const QUICK_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait of a transfer for its turn: as long as one may take. A refusal would lose the clone before it.
@@ -60,7 +64,7 @@ pub enum Queue {
     Slow,
     /// The helpers of each step of a turn, which must not wait for clones.
     Quick,
-    /// Transfers of objects of Git LFS, which may wait for another session. Clones must not wait for them.
+    /// Those that mostly wait for a server or for another session: transfers of objects of Git LFS, and questions to a server of git. Clones must not wait for them.
     Transfer,
 }
 
@@ -122,9 +126,11 @@ impl Task {
 impl Helpers {
     /// Helpers of this launcher. A slow one waits for its turn at most for `slow_wait`.
     pub fn new(launcher: Launcher, slow_wait: Duration) -> Self {
-        let slow = Shares::new(SANDBOX_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
-        let quick = Shares::new(SANDBOX_QUICK_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
-        let transfer = Shares::new(SANDBOX_TRANSFER_HELPERS_MAX, SANDBOX_TRANSFER_HELPERS_TENANT_MAX);
+        let shares =
+            |all, each| Shares::new(all, each).with_more_alone(SANDBOX_HELPERS_ALONE_FACTOR, ALONE_AFTER);
+        let slow = shares(SANDBOX_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
+        let quick = shares(SANDBOX_QUICK_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
+        let transfer = shares(SANDBOX_TRANSFER_HELPERS_MAX, SANDBOX_TRANSFER_HELPERS_TENANT_MAX);
         Self { launcher, slow, slow_wait, quick, transfer }
     }
 

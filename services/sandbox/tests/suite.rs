@@ -54,6 +54,8 @@ mod options;
 mod outputs;
 #[path = "suite/proxies.rs"]
 mod proxies;
+#[path = "suite/readings.rs"]
+mod readings;
 #[path = "suite/secrets.rs"]
 mod secrets;
 #[path = "suite/shared.rs"]

@@ -9,4 +9,5 @@ pub(crate) mod control;
 pub(crate) mod deps;
 pub(crate) mod regain;
 pub(crate) mod sandbox;
+pub(crate) mod source_reads;
 pub(crate) mod store_timeout;

@@ -10,7 +10,7 @@ use super::{
 };
 use client::{Client, Events};
 use futures::future::join_all;
-pub use server::{Server, opencode};
+pub use server::{Server, opencode, project};
 use std::time::{Duration, Instant};
 
 /// Time between two chunks of a model that is not in a hurry: further than any gathering reaches.
@@ -32,17 +32,19 @@ pub struct Sizes {
     pub chunks: usize,
     /// Short sessions at the same time.
     pub crowd: usize,
+    /// Files of the repository on which the sessions work.
+    pub files: usize,
 }
 
 impl Sizes {
     /// Returns the sizes for the report.
     pub fn full() -> Self {
-        Self { rounds: 30, steps: 20, streams: 50, chunks: 300, crowd: 16 }
+        Self { rounds: 30, steps: 20, streams: 50, chunks: 300, crowd: 16, files: 2_000 }
     }
 
     /// Returns small sizes, to check that every measurement runs.
     pub fn smoke() -> Self {
-        Self { rounds: 1, steps: 4, streams: 2, chunks: 10, crowd: 2 }
+        Self { rounds: 1, steps: 4, streams: 2, chunks: 10, crowd: 2, files: 3 }
     }
 }
 

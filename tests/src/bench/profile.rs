@@ -9,9 +9,11 @@ use self::{shapes::Shape, sizes::Sizes};
 use super::{
     figure::{Figure, Quantity, Target},
     model::Model,
+    sources,
     testbed::{Servers, Testbed, Traffic},
 };
 use crate::Options;
+use rpc::v1;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -52,7 +54,8 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Profile {
     model.think_for(THINKING);
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
     let testbed = Testbed::start_behind_relay(servers, options).await;
-    let counter = Counter { testbed: &testbed, model: &model, sessions: sizes.sessions };
+    let source = sources::upload(&testbed.stack.api, &sources::repository_of(sizes.files)).await;
+    let counter = Counter { testbed: &testbed, model: &model, sessions: sizes.sessions, source };
     let mut profile = Profile { figures: vec![], counts: String::new(), statements: vec![] };
     let mut counts = BTreeMap::new();
     for shape in Shape::ALL {
@@ -71,6 +74,7 @@ struct Counter<'a> {
     testbed: &'a Testbed,
     model: &'a Model,
     sessions: usize,
+    source: v1::Source,
 }
 
 /// What one session asked of Postgres: the least of several, because work in the background adds to some of them.
@@ -99,7 +103,7 @@ impl Counter<'_> {
     /// The cost of a session of this shape, or of one of its steps: what a session with more steps costs more.
     async fn cost(&self, shape: Shape) -> (Cost, Vec<(f64, String)>) {
         // Statements are prepared and caches filled before anything is counted.
-        shape.run(&self.testbed.stack.api, self.model, shape.steps()).await;
+        shape.run(&self.testbed.stack.api, self.model, shape.steps(), &self.source).await;
         let long = self.count(shape, shape.steps()).await;
         let (short, parts) = match shape.steps() {
             1 => (Count::default(), 1),
@@ -137,7 +141,7 @@ impl Counter<'_> {
             .await
             .expect("the place in the log");
         self.testbed.take_traffic();
-        shape.run(&self.testbed.stack.api, self.model, steps).await;
+        shape.run(&self.testbed.stack.api, self.model, steps, &self.source).await;
         let traffic = self.testbed.take_traffic();
         let wal_bytes = sqlx::query_scalar("select (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::float8")
             .bind(before)

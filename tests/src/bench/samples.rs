@@ -34,6 +34,11 @@ impl Samples {
         self.percentile(100)
     }
 
+    /// Returns each sample, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Duration> {
+        self.0.iter().copied()
+    }
+
     /// Returns the number of samples.
     pub fn count(&self) -> usize {
         self.0.len()

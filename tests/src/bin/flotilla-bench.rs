@@ -1,7 +1,7 @@
 //! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost next to that of the raw
 //! round trips in the same run. Each group measures something else: `durability` takeovers and queues, `loop` long conversations and many files,
 //! `history` what the length of a conversation costs, `events` the delivery of events, `fanout` many subscribers, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server compared with Flotilla, `week` what a week of
-//! use leaves behind, `repositories` the first turn of sessions on private repositories, `env` environments and the broker, and `profile` what the services ask of Postgres and the CPU time of each
+//! use leaves behind, `files` what the files of a session cost, `repositories` the first turn of sessions on private repositories, `env` environments and the broker, and `profile` what the services ask of Postgres and the CPU time of each
 //! process. The report shows each figure
 //! with its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
@@ -13,7 +13,7 @@ use e2e::{
     bench::{
         durability, events,
         figure::Figure,
-        hostile, loops,
+        files, hostile, loops,
         machine::{process, usage::MeasuredProcess},
         main_job::{self, raw},
         model::Model,
@@ -32,6 +32,9 @@ use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
+
+/// Files of the repository on which sessions are measured beside those without files.
+const MAIN_JOB_FILES: usize = 2_000;
 
 /// Measures the main job.
 #[derive(Debug, clap::Parser)]
@@ -98,6 +101,12 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
+    /// Sessions on repositories of 20, 2,000 and 40,000 files, beside sessions without files.
+    Files {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
     /// A week of 10,000 sessions in fast time: what is stored must stop growing.
     Week {
         /// Use small sizes, to check that it runs.
@@ -160,11 +169,7 @@ async fn main() -> anyhow::Result<()> {
     let servers = Servers::Own(directory.path().to_owned());
     match &arguments.group {
         Some(Group::Durability { only }) => {
-            let raw = raw::measure(&directory.path().join("raw"), 200).await;
-            row("Postgres, one durable insert", &raw.commit, None);
-            let sizes = durability::sizes::Sizes::full();
-            report(only, async |measure| Box::pin(durability::measure(measure, &servers, &sizes)).await)
-                .await;
+            measure_durability(directory.path(), &servers, only).await;
             return Ok(());
         }
         Some(Group::Loop { only, small }) => {
@@ -199,6 +204,10 @@ async fn main() -> anyhow::Result<()> {
             print_profile(&profile, *statements, *json)?;
             return profile_cpu(directory.path(), &sizes).await;
         }
+        Some(Group::Files { small }) => {
+            let sizes = if *small { files::Sizes::smoke() } else { files::Sizes::full() };
+            return print(&Box::pin(files::measure(&servers, &sizes)).await);
+        }
         Some(Group::Repositories { small }) => {
             let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };
             return print(&Box::pin(repositories::measure(&sizes)).await);
@@ -221,6 +230,14 @@ async fn main() -> anyhow::Result<()> {
     measure_main_job(directory.path(), arguments.rounds).await
 }
 
+/// Prints the figures of durability, and what the disk takes for a commit.
+async fn measure_durability(directory: &Path, servers: &Servers, only: &[durability::Measure]) {
+    let raw = raw::measure(&directory.join("raw"), 200).await;
+    row("Postgres, one durable insert", &raw.commit, None);
+    let sizes = durability::sizes::Sizes::full();
+    report(only, async |measure| Box::pin(durability::measure(measure, servers, &sizes)).await).await;
+}
+
 /// Prints the cost of the main job of `rounds` sessions, and the raw round trips.
 async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()> {
     let raw = raw::measure(&directory.join("raw"), 200).await;
@@ -236,24 +253,31 @@ async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()>
     println!("`flotilla up` to ready: {:.2} s", stack.ready_after.as_secs_f64());
     println!("resident memory of the idle services: {}", memory(&stack.ready)?);
     let api = Api::of_stack(text(&stack.ready, "gateway_url")?, text(&stack.ready, "api_key")?).await;
-    let latencies = main_job::measure(&api, &model, rounds).await;
-    // A prompt needs at least two commits and a claim before its model request.
-    let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
-    row(
-        "prompt to model request, fresh session",
-        &latencies.prompt_to_model,
-        Some(("2 commits + claim", least)),
-    );
-    let least = raw.commit.percentile(50) + raw.nats.percentile(50);
-    row("last model byte to idle at the client", &latencies.model_to_idle, Some(("commit + NATS", least)));
-    row(
-        "model chunk to client, 40 ms apart",
-        &latencies.chunk_to_client,
-        Some(("NATS", raw.nats.percentile(50))),
-    );
-    row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
-    row("the first tool step of a session", &latencies.first_tool_step, None);
-    row("tool step, bash true, 8 sessions at once", &latencies.crowded_tool_step, None);
+    for files in [0, MAIN_JOB_FILES] {
+        println!("sessions on {files} files");
+        let latencies = main_job::measure(&api, &model, rounds, files).await;
+        // A prompt needs at least two commits and a claim before its model request.
+        let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
+        row(
+            "prompt to model request, fresh session",
+            &latencies.prompt_to_model,
+            Some(("2 commits + claim", least)),
+        );
+        let least = raw.commit.percentile(50) + raw.nats.percentile(50);
+        row(
+            "last model byte to idle at the client",
+            &latencies.model_to_idle,
+            Some(("commit + NATS", least)),
+        );
+        row(
+            "model chunk to client, 40 ms apart",
+            &latencies.chunk_to_client,
+            Some(("NATS", raw.nats.percentile(50))),
+        );
+        row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
+        row("the first tool step of a session", &latencies.first_tool_step, None);
+        row("tool step, bash true, 8 sessions at once", &latencies.crowded_tool_step, None);
+    }
     println!("load at the end: {}", load());
     Ok(())
 }
@@ -270,7 +294,9 @@ async fn compare(directory: &Path, sizes: &peer::Sizes) -> anyhow::Result<()> {
     };
     let opencode =
         OpenCode::find().context("opencode-ai is not installed; `./dev bench peer` installs it")?;
-    let (_running, peer) = peer::opencode(&opencode, &model.url).await?;
+    let api = Api::of_stack(&own.url, text(&stack.ready, "api_key")?).await;
+    peer::project(&api, &own.directory, sizes.files).await;
+    let (_running, peer) = peer::opencode(&opencode, &model.url, sizes.files).await?;
     print(&Box::pin(peer::measure(&peer, &own, &model, sizes)).await)?;
     println!("load at the end: {}", load());
     Ok(())

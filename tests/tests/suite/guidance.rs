@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 /// Returns the model requests of a session.
-fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
+pub(crate) fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
     let requests = stack.model.journal.requests().into_iter();
     let is_its = |request: &model_script::journal::Request| {
         request.headers.get("x-session-id").is_some_and(|id| id == session)
@@ -18,7 +18,7 @@ fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
 }
 
 /// Returns the system prompt of each model call of a session.
-fn systems(stack: &Stack, session: &str) -> Vec<String> {
+pub(crate) fn systems(stack: &Stack, session: &str) -> Vec<String> {
     let text = |body: &Value| {
         let messages = body["messages"].as_array().unwrap().iter();
         let system = messages.filter(|message| message["role"] == "system");
@@ -30,11 +30,11 @@ fn systems(stack: &Stack, session: &str) -> Vec<String> {
     of_session(stack, session).iter().map(text).collect()
 }
 
-fn tool(name: &str, input: &Value) -> String {
+pub(crate) fn tool(name: &str, input: &Value) -> String {
     format!("@tool {name} {input}")
 }
 
-async fn run_to_end(stack: &Stack, session: &str, prompt: &str) {
+pub(crate) async fn run_to_end(stack: &Stack, session: &str, prompt: &str) {
     let (outcome, transcript) = run(&stack.api, session, prompt).await;
     assert_eq!(outcome, "done", "{:?}", transcript.error());
 }
@@ -132,7 +132,12 @@ const SETTINGS: &str = r#"{
   },
 }"#;
 
-async fn prompt_as(stack: &Stack, session: &str, agent: &str, text: &str) -> (String, e2e::turn::Transcript) {
+pub(crate) async fn prompt_as(
+    stack: &Stack,
+    session: &str,
+    agent: &str,
+    text: &str,
+) -> (String, e2e::turn::Transcript) {
     let request = rpc::v1::AcceptPromptRequest {
         session_id: session.to_owned(),
         agent: agent.to_owned(),

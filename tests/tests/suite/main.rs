@@ -24,6 +24,7 @@ mod protocols;
 mod provider_faults;
 mod ptys;
 mod quotas;
+mod readings;
 mod repositories;
 mod requests;
 mod restores;

@@ -6,6 +6,7 @@ mod mirrors;
 mod progress;
 mod proxies;
 mod pushes;
+mod readings;
 mod warm_ups;
 
 use e2e::{

@@ -11,7 +11,7 @@ use domain::{
     conversation::request::Answer,
     ids::{PartId, ProjectId, SessionId, TenantId, WorktreeId},
     secret::SecretAddress,
-    session::{Outcome, Source},
+    session::{Origin, Outcome, Source, files::SourceFiles},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
@@ -33,7 +33,11 @@ use store::{
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
-    tenant::{bundles::UploadContent, worktrees::Worktree},
+    tenant::{
+        bundles::UploadContent,
+        readings::{NewReading, ReadSource},
+        worktrees::Worktree,
+    },
 };
 use testkit::{database::connect, sample::NOW};
 use uuid::Uuid;
@@ -80,6 +84,11 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let new = proposal(&world.project, &running.session);
     store.propose_environment(tenant, new).await.unwrap();
     store.note_shown_layer(tenant, "sha256:a").await.unwrap();
+    let source = Source { origin: Origin::GitUrl("https://h.org/a.git".to_owned()), ..Source::default() };
+    let SourceFiles::People(files) = source.files() else { panic!("files of people") };
+    let of = ReadSource { project: &world.project, source: &source, files };
+    let new = NewReading { commit: "c1", instructions: &[], reading: b"text" };
+    store.note_reading(tenant, of, new).await.unwrap();
     broker.add_egress(tenant, &running.session, &[access("pypi.org")]).await.unwrap();
     let deleted = world.session().await;
     world.store.delete_session(tenant, &deleted).await.unwrap();

@@ -5,6 +5,7 @@ mod bundles;
 mod images;
 mod keys;
 mod projects;
+mod readings;
 pub(crate) mod secrets;
 mod tenants;
 mod worktrees;

@@ -104,7 +104,7 @@ pub(crate) async fn list_proposed(
     Ok(proposed.into_iter().map(|environment| Proposal::new(environment, &settings)).collect())
 }
 
-/// Finds the environment that the repository of a session proposes, as its files were opened. `None`: it proposes none.
+/// Finds the environment that the repository of a session proposes, as its files were opened or its commit was read. `None`: it proposes none.
 ///
 /// # Errors
 /// `scope_missing`, `session_not_found`, `workspace_missing`, `settings_invalid`: its file has a mistake; `requests_too_many`, `sandbox_unavailable`,
@@ -117,10 +117,12 @@ pub(crate) async fn find_of_session(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let session = state.store.get_session(tenant, session).await?;
     let reader = state.file_reads.take(tenant).await?;
-    let files = settings::find_repository_files(&reader, tenant, &session).await?;
+    let files = settings::find_repository_files(state, &reader, tenant, &session).await?;
     drop(reader);
-    let files =
-        files.ok_or_else(|| Invalid::WorkspaceMissing.because("the files of the session are not open"))?;
+    let files = files.ok_or_else(|| {
+        Invalid::WorkspaceMissing
+            .because("the files of the session are not open, and its commit has not been read")
+    })?;
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let found = proposal::find(&files).map_err(|problems| Invalid::Settings.because(problems.to_string()))?;
     let Some(proposal) = found else { return Ok(None) };

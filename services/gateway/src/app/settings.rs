@@ -12,7 +12,9 @@ use crate::{
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
     policy::level::Level,
+    session::files::SourceFiles,
 };
+use prost::Message as _;
 use rpc::v1::{self, ErrorCode};
 use settings::{
     Settings,
@@ -28,7 +30,7 @@ use store::{
     people::environments::EnvironmentQuery,
     rows::session_row::Session,
     session::sessions::Filter,
-    tenant::{settings::StoredSettings, worktrees::SessionArea},
+    tenant::{readings::ReadSource, settings::StoredSettings, worktrees::SessionArea},
 };
 
 /// Time in which the sandbox must give the settings of a repository: a client that starts waits for them.
@@ -102,7 +104,7 @@ pub(crate) async fn explain(
     let above =
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
     let reader = state.file_reads.take(tenant).await?;
-    let files = find_repository_files(&reader, tenant, &session).await?.unwrap_or_default();
+    let files = find_repository_files(state, &reader, tenant, &session).await?.unwrap_or_default();
     drop(reader);
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let environment =
@@ -128,7 +130,8 @@ pub(crate) async fn merged(
     Ok(merged.map(|merged| merged.settings).unwrap_or_default())
 }
 
-/// Returns the settings of a project with those of its repository, as far as they are known: of the newest session whose files are open.
+/// Returns the settings of a project with those of its repository, as far as they are known: of the newest session whose files are open, else of the commit
+/// that was read last for the newest session.
 /// A repository that cannot be read in time, or whose restrictions have a mistake, adds nothing.
 ///
 /// # Errors
@@ -141,13 +144,19 @@ pub(crate) async fn with_repository(
     let above = merged(gateway, principal, project).await?;
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let Some(project) = project else { return Ok(above) };
-    let Some(session) = newest_open(state, tenant, &project.clone().into()).await? else { return Ok(above) };
+    let area = project.clone().into();
+    let mut sessions = list_newest(state, tenant, &area).await?;
+    let open = sessions.iter().position(|session| session.has_workspace).unwrap_or_default();
+    if sessions.is_empty() {
+        return Ok(above);
+    }
+    let session = sessions.swap_remove(open);
     let reader = state.file_reads.take(tenant).await?;
     Ok(find_session_settings(state, &reader, tenant, &session).await?.unwrap_or(above))
 }
 
-/// Finds the settings with which a session works. `None`: its files are not open, the sandbox does not give the files of its repository in time, or a
-/// restriction in them has a mistake.
+/// Finds the settings with which a session works. `None`: its files are not open and nothing was read of its commit, the sandbox does not give the files of
+/// its repository in time, or a restriction in them has a mistake.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -157,10 +166,8 @@ pub(in crate::app) async fn find_session_settings(
     tenant: TenantId,
     session: &Session,
 ) -> Result<Option<Settings>, Error> {
-    if !session.has_workspace {
-        return Ok(None);
-    }
-    let files = tokio::time::timeout(REPOSITORY_WAIT, find_repository_files(reader, tenant, session)).await;
+    let files =
+        tokio::time::timeout(REPOSITORY_WAIT, find_repository_files(state, reader, tenant, session)).await;
     let files = match files {
         Ok(Ok(Some(files))) => files,
         Ok(Ok(None)) | Err(_) => return Ok(None),
@@ -240,24 +247,47 @@ pub(in crate::app) async fn newest_open(
     tenant: TenantId,
     area: &SessionArea,
 ) -> Result<Option<Session>, Error> {
-    let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
-    let page = Page { limit: OPEN_EXAMINED_MAX, cursor: None };
-    let newest = state.store.list_sessions(tenant, &filter, &page).await?;
+    let newest = list_newest(state, tenant, area).await?;
     Ok(newest.into_iter().find(|session| session.has_workspace))
 }
 
-/// The settings files of the commit that a session started from; `None` before its workspace is open, and after it was lost.
+/// The newest few root sessions of a directory.
+async fn list_newest(state: &State, tenant: TenantId, area: &SessionArea) -> Result<Vec<Session>, Error> {
+    let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
+    let page = Page { limit: OPEN_EXAMINED_MAX, cursor: None };
+    Ok(state.store.list_sessions(tenant, &filter, &page).await?)
+}
+
+/// The settings files of the commit that a session started from, or starts from if it has no files yet. `None`: nothing was read of it, or its files were lost.
 pub(in crate::app) async fn find_repository_files(
+    state: &State,
     reader: &FileReader,
     tenant: TenantId,
     session: &Session,
 ) -> Result<Option<Vec<v1::GuidanceFile>>, Error> {
+    if !session.has_workspace {
+        return find_commit_files(state, tenant, session).await;
+    }
     let request = v1::ReadGuidanceRequest { fence: Some(fence(tenant, session)), ..Default::default() };
     match reader.read_guidance(request).await.map_err(Refusal::from) {
         Ok(guidance) => Ok(Some(guidance.configuration)),
         Err(refusal) if refusal.code == Some(ErrorCode::WorkspaceMissing) => Ok(None),
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }
+}
+
+/// The settings files of the commit that the source of a session named when it was last read.
+async fn find_commit_files(
+    state: &State,
+    tenant: TenantId,
+    session: &Session,
+) -> Result<Option<Vec<v1::GuidanceFile>>, Error> {
+    let SourceFiles::People(files) = session.source.files() else { return Ok(None) };
+    let of = ReadSource { project: &session.info.project_id, source: &session.source, files };
+    let known = state.store.find_source_commit(tenant, of, &[]).await?;
+    let reading = known.and_then(|known| known.reading);
+    let reading = reading.and_then(|bytes| v1::ReadSourceResponse::decode(bytes.as_slice()).ok());
+    Ok(reading.and_then(|reading| reading.guidance).map(|guidance| guidance.configuration))
 }
 
 fn level(project: Option<&ProjectId>) -> Level {

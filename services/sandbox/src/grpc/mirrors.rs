@@ -1,17 +1,8 @@
 //! Calls about the mirrors of repositories, which belong to no session.
 
-use super::{call::id, open::git_prefixes};
-use crate::{
-    error::Error,
-    session::{shared::Shared, state::Session},
-    tree::source,
-    workspace::{
-        close,
-        open::fill::{self, MirrorSource},
-    },
-};
+use super::call::id;
+use crate::{error::Error, session::shared::Shared};
 use rpc::v1;
-use tokio_util::sync::CancellationToken;
 
 /// Projects of one page: some 100 KB. The next page has the others.
 const PAGE_MAX: usize = 1_000;
@@ -28,28 +19,6 @@ pub(super) fn list(shared: &Shared, after: &str) -> v1::ListMirrorsResponse {
     let last = rest.last().filter(|_| rest.len() == PAGE_MAX);
     let next_cursor = last.map(|(cursor, _)| cursor.clone()).unwrap_or_default();
     v1::ListMirrorsResponse { projects: rest.into_iter().map(|(_, project)| project).collect(), next_cursor }
-}
-
-/// Fills a mirror. `door` is no session: it only has the door of the warm-ups of the project, which is removed afterwards.
-pub(super) async fn fill(
-    door: &Session,
-    request: &v1::FillMirrorRequest,
-    left: &CancellationToken,
-) -> Result<v1::FillMirrorResponse, Error> {
-    let cloned = fill_from(door, request, left).await;
-    close::run(door).await?;
-    cloned.map(|cloned| v1::FillMirrorResponse { cloned })
-}
-
-async fn fill_from(
-    door: &Session,
-    request: &v1::FillMirrorRequest,
-    left: &CancellationToken,
-) -> Result<bool, Error> {
-    let prefixes = git_prefixes(&request.git_prefixes)?;
-    let project = id("project_id", &request.project_id)?;
-    let source = source::parse(&request.git_url, &prefixes, &door.shared.config).await?;
-    fill::run(door, &MirrorSource { project, source }, left).await
 }
 
 /// Removes the mirrors of a project.

@@ -10,8 +10,13 @@ use crate::{
     session::{draft::DraftKey, shared::Shared, state::Session},
     tree::source::{self, LfsOrigins},
     workspace::{
+        close,
         install::key::{Install, InstallSpec},
-        open::{run::upload, spec::OpenSpec},
+        open::{
+            reading::{self, Question},
+            run::upload,
+            spec::OpenSpec,
+        },
     },
 };
 use domain::{
@@ -19,17 +24,17 @@ use domain::{
         git::{GIT_CREDENTIALS_MAX, GitPrefix},
         secrets::SECRET_VARIABLE_BYTES_MAX,
     },
-    ids::ProjectId,
+    ids::{ProjectId, SessionId},
     limits::{self, ENVIRONMENT_SECRETS_MAX, SECRET_NAME_BYTES_MAX},
     session::environment::{SandboxOptions, is_script},
     text,
 };
 use rpc::v1::{self, ErrorCode, open_workspace_request::Part};
 use sha2::{Digest as _, Sha256};
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 use tokio::io::AsyncWriteExt as _;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 /// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
@@ -62,6 +67,54 @@ impl Server {
             .await
             .map_err(|error| to_status(method, &error))?;
         Ok((call, spec))
+    }
+}
+
+impl Server {
+    /// Reads what a source has for agents.
+    pub(super) async fn read_of_source(
+        &self,
+        request: Request<Streaming<v1::ReadSourceRequest>>,
+    ) -> Result<Response<v1::ReadSourceResponse>, Status> {
+        let (call, spec, question) = self.begin_reading(request).await?;
+        let root = Arc::clone(&call.caller.root);
+        call.perform(|left| async move {
+            let Some(spec) = spec else { return Ok(v1::ReadSourceResponse::default()) };
+            let read = Box::pin(reading::run(&root, &spec, &question, &left)).await;
+            if question.is_ahead {
+                // It has nothing but the door.
+                close::run(&root).await?;
+            }
+            read
+        })
+        .await
+    }
+
+    /// Reads the question: it stands with the header, and the bytes of a bundle follow.
+    async fn begin_reading(
+        &self,
+        request: Request<Streaming<v1::ReadSourceRequest>>,
+    ) -> Result<(Call, Option<OpenSpec>, Question), Status> {
+        const METHOD: &str = "read_source";
+        let (metadata, extensions, mut messages) = request.into_parts();
+        let first = messages.next().await.transpose()?.unwrap_or_default();
+        let v1::ReadSourceRequest { workspace, mut instructions, known_commit, ahead: is_ahead } = first;
+        // No file has such a name, and no helper could get it.
+        instructions.retain(|name| name.len() <= limits::PATH_BYTES_MAX && !name.contains('\0'));
+        instructions.truncate(limits::SETTINGS_INSTRUCTIONS_MAX);
+        let rest = messages.map(|message| message.map(|message| message.workspace.unwrap_or_default()));
+        let parts = tokio_stream::once(Ok(workspace.unwrap_or_default())).chain(rest);
+        let parts = Request::from_parts(metadata, extensions, Box::pin(parts) as WorkspaceParts);
+        let (mut call, spec) = self.begin_opening(METHOD, parts, true).await?;
+        // It changes nothing of a session, so no other caller is shut out.
+        call.caller.epoch = None;
+        let project = spec.as_ref().and_then(|spec| spec.project.as_ref());
+        let door = project.map(SessionId::of_warm_ups);
+        if is_ahead && door.as_ref() != Some(&call.caller.session.key.session) {
+            let text = "only the session of the warm-ups of its project reads ahead";
+            return Err(to_status(METHOD, &Error::refused(ErrorCode::ArgumentInvalid, text)));
+        }
+        Ok((call, spec, Question { instructions, known_commit, is_ahead }))
     }
 }
 
@@ -220,7 +273,7 @@ pub(super) fn check_secrets(secrets: &[String]) -> Result<(), Error> {
 }
 
 /// Reads the prefixes of URLs of repositories that the broker opens.
-pub(super) fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
+fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
     let read: Result<Vec<_>, _> = texts.iter().map(|text| GitPrefix::parse(text)).collect();
     let read = read.map_err(|error| {
         Error::refused(

@@ -462,13 +462,11 @@ impl SandboxService for Server {
         Ok(Response::new(mirrors::list(&self.sessions.shared, &request.get_ref().cursor)))
     }
 
-    async fn fill_mirror(
+    async fn read_source(
         &self,
-        request: Request<v1::FillMirrorRequest>,
-    ) -> Result<Response<v1::FillMirrorResponse>, Status> {
-        let (call, message) = self.begin("fill_mirror", request)?;
-        let door = Arc::clone(&call.caller.session);
-        call.perform(|left| async move { Box::pin(mirrors::fill(&door, &message, &left)).await }).await
+        request: Request<Streaming<v1::ReadSourceRequest>>,
+    ) -> Result<Response<v1::ReadSourceResponse>, Status> {
+        self.read_of_source(request).await
     }
 
     async fn drop_mirrors(

@@ -1,7 +1,6 @@
 //! The scope of a call: takes tenant, session and fence out of a request, so that they are not sent into the sandbox.
 
 use crate::error::Error;
-use domain::ids::{IdError, ProjectId, SessionId};
 use rpc::v1::{self, ErrorCode};
 use std::mem::take;
 
@@ -53,13 +52,6 @@ scoped!(effect: false, files: true, take: |call| {
 scoped!(effect: false, files: false, take: |call| {
     Ok(unfenced(take(&mut call.tenant_id), take(&mut call.session_id), String::new()))
 }, GetOutputRequest);
-// It has the door of the warm-ups of a project, and touches no session.
-scoped!(effect: false, files: false, take: |call| {
-    let invalid = |error: IdError| Error::refused(ErrorCode::ArgumentInvalid, format!("project_id: {error}"));
-    let project: ProjectId = call.project_id.parse().map_err(invalid)?;
-    let door = SessionId::of_warm_ups(&project).to_string();
-    Ok(unfenced(take(&mut call.tenant_id), door, String::new()))
-}, FillMirrorRequest);
 // Calls of loops.
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), String::new()),
     GetWorkspaceRequest GetOpeningRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest

@@ -16,6 +16,8 @@ pub struct Draft {
     pub base_is_ours: bool,
     /// The URL, or "bundle".
     pub origin: String,
+    /// Whether there are submodules or files of Git LFS.
+    pub has_linked_content: bool,
     /// What the repository configures in its base commit.
     pub configuration: v1::ConfigurationFiles,
     /// When a call last asked for them.

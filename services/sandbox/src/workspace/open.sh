@@ -10,10 +10,6 @@ cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
 
-# Git reaches the server of an https URL in this way alone.
-route=()
-[ "$from" != https ] || route=(-c "http.proxy=$way")
-
 # A bundle with a part of the history has a reference for each commit whose parents it lacks. Git does not clone one.
 # Returns whether it is one, and then does what the clone would do.
 take_part() {
@@ -47,24 +43,8 @@ take_part() {
 fetch() {
   local refused reference=()
   ! has_mirror || reference=(--reference $mirror)
-  case $from in
-  directory) export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_GLOBAL=/etc/git-reader.conf ;;
-  bundle)
-    export GIT_ALLOW_PROTOCOL=file
-    ! take_part || return 0
-    ;;
-  door)
-    export GIT_ALLOW_PROTOCOL=http
-    open_door
-    ;;
-  https)
-    export GIT_ALLOW_PROTOCOL=https
-    open_door
-    [ ! -e /run/sbx/git-ca.pem ] || export GIT_SSL_CAINFO=/run/sbx/git-ca.pem
-    ;;
-  # The address was checked; ssh must not look the name up again.
-  ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $way" ;;
-  esac
+  reach
+  [ "$from" != bundle ] || ! take_part || return 0
   git "${route[@]}" clone --quiet --no-checkout --no-recurse-submodules --template= "${reference[@]}" -- "$url" . \
     2>/tmp/errors && return
   cat /tmp/errors >&2

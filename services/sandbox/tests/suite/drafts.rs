@@ -162,22 +162,3 @@ async fn a_bundle_is_received_once() {
     let other = site.machine.session();
     assert_eq!(code(other.open(at(header, &cloned), vec![]).await), "bundle_invalid");
 }
-
-#[tokio::test]
-async fn a_repository_of_the_machine_has_no_mirror_that_could_be_filled() {
-    let site = Site::start().await;
-    let session = site.machine.session();
-    let request = v1::FillMirrorRequest {
-        tenant_id: session.fence().unwrap().tenant_id,
-        project_id: "prj_1".to_owned(),
-        git_url: site.header().git_url,
-        git_prefixes: vec![],
-    };
-    let mut client = session.client.clone();
-    let filled = client.fill_mirror(request.clone()).await.unwrap().into_inner();
-    assert_eq!(filled, v1::FillMirrorResponse { cloned: false });
-    let nameless = v1::FillMirrorRequest { project_id: String::new(), ..request.clone() };
-    assert_eq!(code(client.fill_mirror(nameless).await), "argument_invalid");
-    let missing = v1::FillMirrorRequest { git_url: format!("{}x", request.git_url), ..request };
-    assert_eq!(code(client.fill_mirror(missing).await), "repository_not_found");
-}

@@ -196,8 +196,12 @@ async fn one_tenant_leaves_helpers_to_others() {
         Machine::start_with(directory.path(), &["--git-private-networks", "--helper-wait-ms", "500"]).await;
     let greedy = machine.session().tenant;
     let another = || Session { tenant: greedy.clone(), ..machine.session() };
-    let mut clones: Vec<_> = (0..8).map(|_| server.open(another())).collect();
-    let mut running = vec![server.accept().await, server.accept().await, server.accept().await];
+    // While it is alone, it has three quarters of all.
+    let mut clones: Vec<_> = (0..9).map(|_| server.open(another())).collect();
+    let mut running = vec![];
+    for _ in 0..6 {
+        running.push(server.accept().await);
+    }
     // Helpers of both kinds run for others at once.
     let other = async {
         let session = machine.empty_session().await;
@@ -207,7 +211,7 @@ async fn one_tenant_leaves_helpers_to_others() {
     };
     assert_eq!(timeout(SOON, other).await.expect("no helper of another tenant waits").files.len(), 1);
     assert!(server.0.accept().now_or_never().is_none(), "the others of the greedy tenant wait");
-    for _ in 0..5 {
+    for _ in 0..3 {
         let (refused, _, rest) = futures::future::select_all(clones).await;
         let status = refused.unwrap().unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
@@ -226,10 +230,14 @@ async fn one_tenant_leaves_helpers_to_others() {
     clone.abort();
     assert!(session.open(WorkspaceHeader::default(), vec![]).await.unwrap().created);
     ended(running_clone).await;
-    let next: Vec<_> = (0..3).map(|_| server.open(another())).collect();
+    // From now on it leaves room for the first of a third tenant.
+    let mut next: Vec<_> = (0..4).map(|_| server.open(another())).collect();
     for _ in 0..3 {
         running.push(server.accept().await);
     }
+    let (refused, _, rest) = futures::future::select_all(next).await;
+    assert_eq!(code(refused.unwrap()), "helpers_busy");
+    next = rest;
     next.iter().for_each(JoinHandle::abort);
 }
 

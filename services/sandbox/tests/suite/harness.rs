@@ -253,6 +253,21 @@ impl Session {
         client.clone_source(tokio_stream::iter(parts)).await.map(tonic::Response::into_inner)
     }
 
+    /// Asks what a source has for agents.
+    pub async fn read_source(
+        &self,
+        header: WorkspaceHeader,
+        data: Vec<u8>,
+        question: v1::ReadSourceRequest,
+    ) -> Result<v1::ReadSourceResponse, Status> {
+        let header = WorkspaceHeader { fence: self.fence(), ..header };
+        let part = |part| Some(OpenWorkspaceRequest { part: Some(part) });
+        let first = v1::ReadSourceRequest { workspace: part(Part::Header(header)), ..question };
+        let second = v1::ReadSourceRequest { workspace: part(Part::Data(data)), ..Default::default() };
+        let mut client = self.client.clone();
+        client.read_source(tokio_stream::iter([first, second])).await.map(tonic::Response::into_inner)
+    }
+
     pub async fn open_url(&self, url: &str) -> Result<v1::OpenWorkspaceResponse, Status> {
         self.open(WorkspaceHeader { git_url: url.to_owned(), ..Default::default() }, Vec::new()).await
     }

@@ -1,6 +1,7 @@
 //! Public repositories in a network that lets programs out through an HTTP proxy alone.
 
 use crate::harness::{Machine, Session, code, directory, parse_config};
+use domain::ids::SessionId;
 use rpc::v1::{self, WorkspaceHeader};
 use std::{fs, path::Path};
 use tempfile::TempDir;
@@ -46,14 +47,18 @@ async fn a_public_repository_is_cloned_through_the_proxy_which_alone_knows_the_n
     let refused = machine.session().open_url("https://127.0.0.1/acme/app.git").await;
     assert_eq!(code(refused), "url_not_allowed");
     assert_eq!(proxy.requests(), Vec::<String>::new(), "it gets no private address");
-    let request = v1::FillMirrorRequest {
-        tenant_id: session.tenant.clone(),
-        project_id: "prj_1".to_owned(),
-        git_url: URL.to_owned(),
-        git_prefixes: vec![],
-    };
-    let filled = machine.client.clone().fill_mirror(request).await.unwrap().into_inner();
-    assert_eq!(filled, v1::FillMirrorResponse { cloned: true });
+    let door = SessionId::of_warm_ups(&"prj_1".parse().unwrap()).to_string();
+    let warm_up =
+        Session { tenant: session.tenant.clone(), workspace: door.clone(), id: door, ..machine.session() };
+    let header =
+        WorkspaceHeader { git_url: URL.to_owned(), project_id: "prj_1".to_owned(), ..Default::default() };
+    let ahead = v1::ReadSourceRequest { ahead: true, ..Default::default() };
+    let read = warm_up.read_source(header.clone(), vec![], ahead.clone()).await.unwrap();
+    assert_eq!((read.commit.len(), read.is_known), (40, false));
+    // The server alone is asked for a commit that is known.
+    let known = v1::ReadSourceRequest { known_commit: read.commit.clone(), ..ahead };
+    let again = warm_up.read_source(header, vec![], known).await.unwrap();
+    assert_eq!((again.commit, again.is_known, again.guidance), (read.commit, true, None));
     let other = Session { tenant: session.tenant.clone(), ..machine.session() };
     for (session, project) in [(session, "prj_1"), (other, "")] {
         let before = proxy.requests().len();

@@ -279,6 +279,9 @@ async fn run(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolErr
 }
 
 async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
+    if registry::find(&ctx.call.tool).is_ok_and(|tool| !tool.needs_files()) {
+        return perform(ctx).await;
+    }
     workspace.ready().await.map_err(|status| opening_error(&status))?;
     let network = workspace.egress().ready().await;
     if let Err(status) = network

@@ -1,6 +1,6 @@
 //! The shared dependencies of a worker's loops: connections, model providers and a generator of ids.
 
-use super::{broker::Broker, clock::now, sandbox::Sandbox};
+use super::{broker::Broker, clock::now, sandbox::Sandbox, source_reads::SourceReads};
 use crate::{config::Config, conversation::kept::KeptConversations};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -51,6 +51,8 @@ pub(crate) struct Deps {
     pub(crate) tasks: Tasks,
     /// The conversations of sessions that were parked here.
     pub(crate) kept: KeptConversations,
+    /// The sources that loops of this worker read now.
+    pub(crate) source_reads: SourceReads,
     ids: Mutex<Ids>,
 }
 
@@ -90,6 +92,7 @@ impl Deps {
             quota: config.quota.platform_quota(),
             tasks,
             kept: KeptConversations::default(),
+            source_reads: SourceReads::default(),
             ids: Mutex::new(Ids::new(rand::random())),
         })
     }

@@ -18,12 +18,16 @@ use std::{
     time::Duration,
 };
 use tokio::{task::JoinHandle, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
 const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
 
 pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
+
+/// The start of a sandbox: a task waits for the files, and then gives that of the start itself.
+pub(crate) type SandboxStart = AbortOnDropHandle<Option<JoinHandle<()>>>;
 
 /// A handle to the sandbox service; clones share its connection.
 #[derive(Clone)]
@@ -81,14 +85,17 @@ impl Sandbox {
         }
     }
 
-    /// Releases the sandbox process of a parked session, after its `start` if one is under way. Best effort: the sandbox service also ends idle
-    /// sandboxes, and starts one again when it is needed.
-    pub(crate) fn release(&self, tasks: &Tasks, identity: &Identity, start: Option<JoinHandle<()>>) {
+    /// Releases the sandbox process of a parked session, after its `start` if one is under way. A start that waits for files is given up. Best effort: the
+    /// sandbox service also ends idle sandboxes, and starts one again when it is needed.
+    pub(crate) fn release(&self, tasks: &Tasks, identity: &Identity, start: Option<SandboxStart>) {
         let (mut client, request) = (self.client(), v1::ReleaseSandboxRequest { fence: identity.fence() });
         tasks.spawn("sandbox release", async move {
             if let Some(start) = start {
-                // A panic in it is already in the log.
-                drop(start.await);
+                start.abort();
+                // A panic in them is already in the log.
+                if let Ok(Some(start)) = start.await {
+                    drop(start.await);
+                }
             }
             if let Err(status) = client.release_sandbox(request).await {
                 tracing::debug!("cannot release a sandbox: {}", status.message());
@@ -172,8 +179,13 @@ impl Identity {
             session_id: self.session.to_string(),
             epoch: self.epoch,
             workspace_session_id: self.workspace.to_string(),
-            workspace_opening: Some(self.opening.load(Ordering::Relaxed)),
+            workspace_opening: Some(self.opening()),
         })
+    }
+
+    /// The number of the opening that the loop knows.
+    pub(crate) fn opening(&self) -> u32 {
+        self.opening.load(Ordering::Relaxed)
     }
 
     /// Counts another opening, after the loop has stored that the files start from their source again.

@@ -40,6 +40,21 @@ pub(crate) struct Guidance {
     pub(crate) problems: Option<String>,
     /// Why the environment of the repository is not used.
     pub(crate) environment_notice: Option<EnvironmentNotice>,
+    /// Where it was read.
+    pub(crate) origin: GuidanceOrigin,
+}
+
+/// Where guidance was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum GuidanceOrigin {
+    /// In the files of the session.
+    #[default]
+    Files,
+    /// In the commit that its source named, because the session has no files yet.
+    Commit {
+        /// Whether some of its content comes from elsewhere. What the files of the session lack is known only when they are open.
+        has_linked_content: bool,
+    },
 }
 
 /// Why the guidance of a turn cannot be read.
@@ -58,7 +73,8 @@ impl From<Status> for GuidanceError {
 }
 
 impl Guidance {
-    /// Reads the guidance, and opens the workspace if it starts from a repository. `known` is the guidance of an earlier turn.
+    /// Reads the guidance. `known` is that of an earlier turn. As long as a session has no files, the commit of its source guides it; files that an agent may
+    /// have written are opened for that.
     ///
     /// A workspace that starts empty has no configuration. A failure to read its guidance does not fail the turn, unless another loop has taken over; the first
     /// tool that needs the workspace opens it.
@@ -86,16 +102,18 @@ impl Guidance {
             let found = found.map(tonic::Response::into_inner).unwrap_or_default();
             return Self::of(&above.documents, found, known);
         }
-        workspace.ready().await?;
         let ask = async |known: &Self| {
-            deps.sandbox
-                .call(|mut client| {
-                    let request = request(identity, known);
-                    async move { client.read_guidance(request).await }
-                })
-                .await
+            if let Some(found) = workspace.read_source(&known.settings.instructions).await? {
+                return Ok(of_commit(found));
+            }
+            workspace.ready().await?;
+            let read = deps.sandbox.call(|mut client| {
+                let request = request(identity, known);
+                async move { client.read_guidance(request).await }
+            });
+            read.await.map(|found| (found, GuidanceOrigin::Files))
         };
-        let found = ask(known).await?;
+        let (found, origin) = ask(known).await?;
         let (project, source) = (workspace.project(), workspace.source());
         let proposer = Proposer { project, source, above: &above.settings };
         let chosen = ChosenEnvironment::of(deps, identity, proposer, &found.configuration).await?;
@@ -106,12 +124,21 @@ impl Guidance {
             (None, Some(earlier)) => Some(earlier),
             (found, _) => EnvironmentNotice::joined(found, workspace.missing_install().cloned()),
         };
-        let guidance = Self { environment_notice, ..guidance };
+        let guidance = Self { environment_notice, origin, ..guidance };
         if guidance.settings.instructions == known.settings.instructions {
             return Ok(guidance);
         }
         // Only now does the loop know which files the configuration names.
-        Self::of(&documents, ask(&guidance).await?, &guidance)
+        let (found, origin) = ask(&guidance).await?;
+        Ok(Self { origin, ..Self::of(&documents, found, &guidance)? })
+    }
+
+    /// Whether files of the commit `opened` guide otherwise than this guidance says.
+    pub(crate) fn is_outdated(&self, opened: &str) -> bool {
+        match self.origin {
+            GuidanceOrigin::Files => false,
+            GuidanceOrigin::Commit { has_linked_content } => has_linked_content || self.base_commit != opened,
+        }
     }
 
     fn of(above: &[Document], found: v1::ReadGuidanceResponse, known: &Self) -> Result<Self, GuidanceError> {
@@ -151,6 +178,7 @@ impl Guidance {
             settings,
             problems,
             environment_notice,
+            origin: GuidanceOrigin::Files,
         })
     }
 
@@ -192,6 +220,13 @@ pub(crate) fn unread(files: &[v1::UnreadFile]) -> String {
 pub(crate) fn instruction(file: &v1::GuidanceFile) -> String {
     let text = domain::text::without_nul(&file.text);
     format!("Instructions from: {}/{}\n{}", domain::session::WORKSPACE, file.path, text.trim_end())
+}
+
+/// What was read of a commit, without what the clone lacked that was read.
+fn of_commit(read: v1::ReadSourceResponse) -> (v1::ReadGuidanceResponse, GuidanceOrigin) {
+    let v1::ReadSourceResponse { guidance, has_linked_content, .. } = read;
+    let guidance = v1::ReadGuidanceResponse { missing_content: vec![], ..guidance.unwrap_or_default() };
+    (guidance, GuidanceOrigin::Commit { has_linked_content })
 }
 
 fn request(identity: &Identity, known: &Guidance) -> v1::ReadGuidanceRequest {

@@ -1,5 +1,5 @@
-//! What the first turn of a session needs and sessions share, brought to the sandbox machine before there is a prompt: the mirror of the repository, and the layers
-//! of the image. Only the loop of a session opens its files, so this touches no file, door or record of a session: it reads a private repository through a door
+//! What the first turn of a session needs and sessions share, brought before there is a prompt: what the commit of the repository has for agents, its mirror, and the
+//! layers of the image. Only the loop of a session opens its files, so this touches no file, door or record of a session: it reads a private repository through a door
 //! whose id no session has. It runs no script: a setup or an install would work for minutes, with secrets, for a prompt that may never come.
 
 use super::{
@@ -8,14 +8,15 @@ use super::{
     image::WorkspaceImage,
     progress::OpeningProgress,
     proposal,
+    reading::{self, CommitReadings},
 };
 use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};
 use domain::{
     egress::git::find_address,
     ids::{ProjectId, SessionId, TenantId},
-    session::{Class, Origin, Phase},
+    session::{Class, Origin, Phase, Source},
 };
-use rpc::v1;
+use rpc::v1::{self, open_workspace_request::Part};
 use settings::Settings;
 use std::{
     sync::{Arc, atomic::AtomicU32},
@@ -40,8 +41,7 @@ pub(crate) struct WarmUp {
     identity: Identity,
     project: ProjectId,
     settings: Arc<Settings>,
-    /// The repository; `None`: it is on no server.
-    git_url: Option<String>,
+    source: Source,
 }
 
 impl WarmUp {
@@ -74,15 +74,12 @@ impl WarmUp {
                 above.with(environment).unwrap_or(above.settings)
             }
         };
-        let git_url = match stored.source.origin {
-            Origin::GitUrl(url) => Some(url),
-            Origin::Empty | Origin::Bundle(_) => None,
-        };
-        if git_url.is_none() && settings.image.is_none() {
+        let source = stored.source;
+        if !matches!(source.origin, Origin::GitUrl(_)) && settings.image.is_none() {
             return Ok(None);
         }
         let identity = door(tenant, &project);
-        Ok(Some(Self { deps: Arc::clone(deps), identity, project, settings, git_url }))
+        Ok(Some(Self { deps: Arc::clone(deps), identity, project, settings, source }))
     }
 
     /// The project of the session.
@@ -105,31 +102,44 @@ impl WarmUp {
             // No subscriber waits for a warm-up, so the worker sends no notices.
             progress: &OpeningProgress::default(),
         };
-        let both = async { tokio::join!(self.fill_mirror(), image.bring_ahead()) };
+        let both = async { tokio::join!(self.read_source(), image.bring_ahead()) };
         match tokio::time::timeout(WARM_UP_TIME_MAX, both).await {
             Ok((mirror, layers)) => mirror.and(layers),
             Err(_) => Err(Status::deadline_exceeded("it took too long")),
         }
     }
 
-    async fn fill_mirror(&self) -> Result<(), Status> {
-        let Some(url) = &self.git_url else { return Ok(()) };
-        let git = &self.settings.git_credentials;
-        let mut git_prefixes = vec![];
-        if find_address(git.keys(), url).is_some() {
-            let egress = Egress::new(Arc::clone(&self.deps), self.identity.clone(), self.project.clone());
-            // The call of the sandbox below removes the door. If it does not arrive, the next warm-up of the project does, or the broker after a week.
-            egress.open_for_clone(CloneAccess { git, url }).await?;
-            git_prefixes = git.keys().map(ToString::to_string).collect();
-        }
-        let request = v1::FillMirrorRequest {
-            tenant_id: self.identity.tenant.to_string(),
-            project_id: self.project.to_string(),
-            git_url: url.clone(),
-            git_prefixes,
+    /// Has the machine read what the commit of the repository has for agents, which also fills the mirror.
+    async fn read_source(&self) -> Result<(), Status> {
+        let Self { deps, identity, project, source, settings, .. } = self;
+        let Origin::GitUrl(url) = &source.origin else { return Ok(()) };
+        let Some(readings) = CommitReadings::of(deps, identity.tenant, NO_EPOCH, project, source) else {
+            return Ok(());
         };
-        // Not repeated: a machine that is busy or away has no time for this.
-        self.deps.sandbox.client().fill_mirror(request).await.map(drop)
+        let git = &settings.git_credentials;
+        let ask = async |question| {
+            let mut git_prefixes = vec![];
+            if find_address(git.keys(), url).is_some() {
+                let egress = Egress::new(Arc::clone(deps), identity.clone(), project.clone());
+                // The call of the sandbox below removes the door. If it does not arrive, the next warm-up of the project does, or the broker after a week.
+                egress.open_for_clone(CloneAccess { git, url }).await?;
+                git_prefixes = git.keys().map(ToString::to_string).collect();
+            }
+            let header = v1::WorkspaceHeader {
+                fence: identity.fence(),
+                project_id: project.to_string(),
+                git_prefixes,
+                ..v1::WorkspaceHeader::from(source)
+            };
+            let header = v1::OpenWorkspaceRequest { part: Some(Part::Header(header)) };
+            let question = v1::ReadSourceRequest { ahead: true, ..question };
+            let messages = reading::messages(question, tokio_stream::once(header));
+            // Not repeated: a machine that is busy or away has no time for this.
+            deps.sandbox.client().read_source(messages).await.map(tonic::Response::into_inner)
+        };
+        // The first question of a turn: what the configuration itself names is known only from the answer.
+        let known = readings.find(&[]).await?;
+        readings.ask(known, &[], ask).await.map(drop)
     }
 }
 

@@ -8,29 +8,57 @@ mod means;
 use super::{
     egress::{Egress, is_sealed},
     proposal::EnvironmentNotice,
+    reading::CommitReadings,
 };
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, lost},
 };
 use attempt::Attempt;
+use chassis::lock;
 use domain::{ids::ProjectId, session::Source};
 use means::Means;
 pub(crate) use means::{OpenWorkspace, WorkspaceOrigin};
-use std::sync::Arc;
-use tokio::sync::OnceCell;
+use rpc::v1;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{sync::OnceCell, time::Instant};
 use tonic::Status;
+
+/// Time for which a failed attempt also counts for those who ask later: the sandbox that starts early, the snapshot and the call ask one after the other,
+/// and a script that fails must not run for each of them.
+const FAILURE_COUNTS: Duration = Duration::from_secs(3);
 
 /// The files of one session. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Workspace {
     means: Means,
     open: Arc<OnceCell<OpenWorkspace>>,
+    /// The last attempt that failed.
+    failure: Arc<Mutex<Option<OpeningFailure>>>,
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+struct OpeningFailure {
+    /// The number of the opening.
+    opening: u32,
+    at: Instant,
+    status: Status,
+}
+
+impl OpeningFailure {
+    /// Whether it is the answer to a caller who began to wait at `begun_at`.
+    fn explains(&self, opening: u32, begun_at: Instant) -> bool {
+        self.opening == opening && begun_at < self.at + FAILURE_COUNTS
+    }
 }
 
 impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
-        Self { means: Means::new(deps, identity, origin), open: Arc::default() }
+        Self { means: Means::new(deps, identity, origin), open: Arc::default(), failure: Arc::default() }
     }
 
     /// The project of its session.
@@ -64,7 +92,48 @@ impl Workspace {
     /// # Errors
     /// `workspace_lost`; `store_unavailable`; those of the sandbox.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
-        self.open.get_or_try_init(|| self.open()).await.map(|_| ())
+        let begun_at = Instant::now();
+        let opening = self.means.identity.opening();
+        let open = || async {
+            if let Some(failure) = lock(&self.failure).as_ref().filter(|it| it.explains(opening, begun_at)) {
+                return Err(failure.status.clone());
+            }
+            let opened = self.open().await;
+            if let Err(status) = &opened {
+                *lock(&self.failure) =
+                    Some(OpeningFailure { opening, at: Instant::now(), status: status.clone() });
+            }
+            opened
+        };
+        self.open.get_or_try_init(open).await.map(|_| ())
+    }
+
+    /// Whether files exist as far as this loop knows: it or an earlier one has opened them.
+    pub(crate) fn is_open(&self) -> bool {
+        self.was_opened() || self.found().is_some()
+    }
+
+    /// Finds what the commit of the source has for agents, without files. `None`: the files count, because there are some, or an agent may have written them.
+    ///
+    /// # Errors
+    /// `store_unavailable`; those of a clone.
+    pub(super) async fn read_source(
+        &self,
+        instructions: &[String],
+    ) -> Result<Option<v1::ReadSourceResponse>, Status> {
+        let Means { deps, identity, progress, origin, .. } = &self.means;
+        let WorkspaceOrigin { project, source, .. } = origin;
+        let readings = CommitReadings::of(deps, identity.tenant, identity.epoch, project, source);
+        let Some(readings) = readings.filter(|_| !self.is_open()) else { return Ok(None) };
+        let ask = async |question| {
+            let read = Box::pin(Attempt::new(&self.means).read_source(question));
+            match progress.notify_while(deps, identity, read).await {
+                // Another loop of the same tree has opened the files meanwhile.
+                Err(status) if is_sealed(&status) => Ok(v1::ReadSourceResponse::default()),
+                read => read,
+            }
+        };
+        readings.read(instructions, ask).await
     }
 
     /// What this loop found when it opened the workspace; `None`: it has not opened it.
@@ -75,6 +144,11 @@ impl Workspace {
     /// Takes what people must know about the environment of this loop: the repository has another one. `None` if an earlier loop opened the files.
     pub(crate) fn take_environment_notice(&self) -> Option<EnvironmentNotice> {
         self.means.take_notice()
+    }
+
+    /// Whether there is something that [`Workspace::take_environment_notice`] would take.
+    pub(crate) fn has_environment_notice(&self) -> bool {
+        self.means.has_notice()
     }
 
     /// Why this loop opened a copy without what is installed in its origin.

@@ -141,6 +141,16 @@ impl Tool {
         }
     }
 
+    /// Whether a call needs the files of the session, or its door to the network, which leads there only when the files are open.
+    pub(crate) fn needs_files(self) -> bool {
+        match self {
+            Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::Glob | Self::Grep => true,
+            Self::List | Self::MultiEdit | Self::Read | Self::Skill | Self::Write => true,
+            Self::Network | Self::WebFetch => true,
+            Self::PlanExit | Self::Question | Self::Task | Self::TodoRead | Self::TodoWrite => false,
+        }
+    }
+
     /// Whether a call may change files, directly or through a subtask.
     pub(crate) fn changes_files(self) -> bool {
         match self {

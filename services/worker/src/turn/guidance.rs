@@ -8,7 +8,7 @@ use crate::repository::{
 use chassis::tasks;
 use domain::{
     conversation::{
-        message::{Message, User},
+        message::{Error, Message, User},
         part::{Body, NO_REPLY, Text},
     },
     event::Event,
@@ -25,6 +25,8 @@ pub(super) struct TurnGuidance {
     guidance: Arc<Guidance>,
     /// The prompt for which the guidance was read.
     read_for: Option<MessageId>,
+    /// The errors of it that people have been told in this turn.
+    told: Vec<Error>,
     reading: Option<AbortOnDropHandle<(MessageId, Result<Guidance, GuidanceError>)>>,
 }
 
@@ -37,9 +39,29 @@ enum Need {
     Read,
 }
 
+/// What the loop knows of the files.
+#[derive(Debug, Clone, Copy)]
+struct FilesKnown<'a> {
+    may_exist: bool,
+    /// The base commit of the files, if this loop has opened them.
+    opened: Option<&'a str>,
+    /// Whether their opening found something that people must know.
+    has_notice: bool,
+}
+
+impl<'a> FilesKnown<'a> {
+    fn of(session: &'a Session) -> Self {
+        Self {
+            may_exist: session.may_have_files(),
+            opened: session.workspace.found().map(|found| found.base_commit.as_str()),
+            has_notice: session.workspace.has_environment_notice(),
+        }
+    }
+}
+
 impl TurnGuidance {
     pub(super) fn new(above: SettingsAbove) -> Self {
-        Self { above, guidance: Arc::default(), read_for: None, reading: None }
+        Self { above, guidance: Arc::default(), read_for: None, told: vec![], reading: None }
     }
 
     /// The guidance for this turn.
@@ -49,12 +71,14 @@ impl TurnGuidance {
 
     /// What people must know of the guidance: mistakes, files that were not read, and an environment that is not used. The turn that opens the files also
     /// leaves a note about that in the conversation.
-    pub(super) fn notices(&self, session: &Session) -> Vec<Event> {
+    pub(super) fn notices(&mut self, session: &Session) -> Vec<Event> {
         let Guidance { problems, too_large, environment_notice, .. } = &*self.guidance;
         let problems = problems.as_deref().map(left_out_error);
         let unused = environment_notice.as_ref().map(|notice| notice.error());
         let errors = problems.into_iter().chain(too_large_error(too_large)).chain(unused);
-        let mut events: Vec<Event> = errors.map(Event::SessionError).collect();
+        let new: Vec<Error> = errors.filter(|error| !self.told.contains(error)).collect();
+        self.told.extend(new.iter().cloned());
+        let mut events: Vec<Event> = new.into_iter().map(Event::SessionError).collect();
         if let (Some(notice), Some(user)) =
             (session.workspace.take_environment_notice(), session.newest_user())
         {
@@ -73,12 +97,14 @@ impl TurnGuidance {
 
     /// Whether the guidance of this turn was read, if there can be any.
     pub(super) fn is_guided(&self, session: &Session) -> bool {
-        self.need(session.newest_user().map(|user| &user.id), session.may_have_files()) == Need::Nothing
+        self.need(session.newest_user().map(|user| &user.id), FilesKnown::of(session)) == Need::Nothing
     }
 
-    fn need(&self, prompt: Option<&MessageId>, may_have_files: bool) -> Need {
-        let is_read = prompt.is_none_or(|prompt| self.read_for.as_ref() == Some(prompt));
-        if is_read || !may_have_files {
+    fn need(&self, prompt: Option<&MessageId>, files: FilesKnown<'_>) -> Need {
+        let is_told =
+            files.opened.is_none_or(|opened| !files.has_notice && !self.guidance.is_outdated(opened));
+        let is_read = prompt.is_none_or(|prompt| self.read_for.as_ref() == Some(prompt) && is_told);
+        if is_read || !files.may_exist {
             Need::Nothing
         } else if self.reading.is_some() {
             Need::Wait
@@ -90,7 +116,7 @@ impl TurnGuidance {
     /// Starts to read the guidance of this turn, unless it is known. Whether it is being read.
     pub(super) fn read(&mut self, session: &Session) -> bool {
         let Some(user) = session.newest_user() else { return false };
-        match self.need(Some(&user.id), session.may_have_files()) {
+        match self.need(Some(&user.id), FilesKnown::of(session)) {
             Need::Nothing => return false,
             Need::Wait => {}
             Need::Read => {
@@ -113,6 +139,9 @@ impl TurnGuidance {
         let (prompt, guidance) =
             read.map_err(|error| GuidanceError::Files(Status::internal(error.to_string())))?;
         self.guidance = Arc::new(guidance?);
+        if self.read_for.as_ref() != Some(&prompt) {
+            self.told.clear();
+        }
         self.read_for = Some(prompt);
         Ok(())
     }
@@ -129,23 +158,53 @@ fn note(session: &Session, user: &User, text: String) -> [Event; 2] {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::repository::guidance::GuidanceOrigin;
 
     #[tokio::test]
     async fn guidance_is_read_once_for_each_prompt() {
         let (first, second): (MessageId, MessageId) = ("msg_1".parse().unwrap(), "msg_2".parse().unwrap());
         let reading = || tasks::spawn_owned("guidance", std::future::pending());
-        for (what, read_for, is_reading, prompt, may_have_files, want) in [
-            ("a first prompt", None, false, Some(&first), true, Need::Read),
-            ("while it is read", None, true, Some(&first), true, Need::Wait),
-            ("after it was read", Some(&first), false, Some(&first), true, Need::Nothing),
-            ("a second prompt", Some(&first), false, Some(&second), true, Need::Read),
-            ("an empty workspace", None, false, Some(&first), false, Need::Nothing),
-            ("no prompt", None, false, None, true, Need::Nothing),
+        let files = FilesKnown { may_exist: true, opened: None, has_notice: false };
+        let opened = FilesKnown { opened: Some("c1"), ..files };
+        for (what, read_for, is_reading, prompt, files, want) in [
+            ("a first prompt", None, false, Some(&first), files, Need::Read),
+            ("while it is read", None, true, Some(&first), files, Need::Wait),
+            ("after it was read", Some(&first), false, Some(&first), files, Need::Nothing),
+            ("after its commit was opened", Some(&first), false, Some(&first), opened, Need::Nothing),
+            (
+                "after another commit was opened",
+                Some(&first),
+                false,
+                Some(&first),
+                FilesKnown { opened: Some("c2"), ..files },
+                Need::Read,
+            ),
+            (
+                "with something to tell",
+                Some(&first),
+                false,
+                Some(&first),
+                FilesKnown { has_notice: true, ..opened },
+                Need::Read,
+            ),
+            ("a second prompt", Some(&first), false, Some(&second), files, Need::Read),
+            (
+                "an empty workspace",
+                None,
+                false,
+                Some(&first),
+                FilesKnown { may_exist: false, ..files },
+                Need::Nothing,
+            ),
+            ("no prompt", None, false, None, files, Need::Nothing),
         ] {
             let mut guidance = TurnGuidance::new(SettingsAbove::of(&[], &[]).unwrap());
             guidance.read_for = read_for.cloned();
             guidance.reading = is_reading.then(reading);
-            assert_eq!(guidance.need(prompt, may_have_files), want, "{what}");
+            let origin = GuidanceOrigin::Commit { has_linked_content: false };
+            guidance.guidance =
+                Arc::new(Guidance { base_commit: "c1".to_owned(), origin, ..Guidance::default() });
+            assert_eq!(guidance.need(prompt, files), want, "{what}");
         }
     }
 }

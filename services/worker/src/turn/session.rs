@@ -4,7 +4,12 @@
 use crate::{
     calls::{judge::Judge, permissions::Permissions, readers::FilesReaders},
     conversation::memory::Conversation,
-    process::{clock::now, deps::Deps, sandbox::Identity, store_timeout::with_store_timeout},
+    process::{
+        clock::now,
+        deps::Deps,
+        sandbox::{Identity, SandboxStart},
+        store_timeout::with_store_timeout,
+    },
     record::{Record, Write, WriteError},
     repository::{
         above::SettingsAbove,
@@ -12,6 +17,7 @@ use crate::{
     },
     tools::egress::network,
 };
+use chassis::tasks;
 use convert_client::converter::TenantConverter;
 use domain::{
     conversation::{
@@ -30,7 +36,6 @@ use store::{
     rows::session_row::{self, ParentCall},
     session::mailbox::{Kind, MailboxInput},
 };
-use tokio::task::JoinHandle;
 
 /// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
 /// coordination than it gains. A deeper subtask is refused, and the model reads why.
@@ -69,7 +74,7 @@ pub(super) struct Session {
     /// The announcement of this worker, for the first write.
     take_over: Option<Event>,
     /// The start of the sandbox for a call that the model is still writing.
-    sandbox_start: Option<JoinHandle<()>>,
+    sandbox_start: Option<SandboxStart>,
 }
 
 impl Session {
@@ -280,14 +285,19 @@ impl Session {
         }
     }
 
-    /// Starts the sandbox for a call that the model is still writing, once for each loop, if the files are open. The call itself reports what fails.
+    /// Opens the files and starts the sandbox for a call that the model is still writing, once for each loop. The call itself reports what fails.
     pub(super) fn start_sandbox(&mut self) {
-        if self.sandbox_start.is_some() || self.workspace.found().is_none() {
+        if self.sandbox_start.is_some() {
             return;
         }
-        let (sandbox, identity) = (self.deps.sandbox.clone(), self.identity.clone());
-        let start = async move { sandbox.start(&identity).await };
-        self.sandbox_start = Some(self.deps.tasks.spawn("sandbox start", start));
+        let (deps, identity) = (Arc::clone(&self.deps), self.identity.clone());
+        let workspace = self.workspace.clone();
+        self.sandbox_start = Some(tasks::spawn_owned("files", async move {
+            workspace.ready().await.ok()?;
+            let sandbox = deps.sandbox.clone();
+            let start = async move { sandbox.start(&identity).await };
+            Some(deps.tasks.spawn("sandbox start", start))
+        }));
     }
 
     /// Ends the session's process in the sandbox, also one that is still starting.

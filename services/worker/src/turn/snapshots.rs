@@ -143,7 +143,7 @@ impl Snapshots {
     pub(super) fn track_during_call(&mut self, session: &Session, settings: &Settings) {
         let step = session.conversation().last_step();
         let is_known = step.is_some_and(|(_, parts)| changes::start_snapshot(parts).is_some());
-        if is_known || self.tracking.is_some() || !session.may_have_files() || !is_enabled(settings) {
+        if is_known || self.tracking.is_some() || !session.workspace.is_open() || !is_enabled(settings) {
             return;
         }
         self.track(session, None, PATIENCE);

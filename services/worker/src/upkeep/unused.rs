@@ -1,4 +1,4 @@
-//! Removes what tenants have left behind: empty projects and revoked keys.
+//! Removes what tenants have left behind: empty projects, revoked keys, and what was read of old commits.
 
 use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
@@ -25,8 +25,11 @@ pub(super) async fn forget(deps: &Deps) -> Result<(), Error> {
         }
     }
     let keys = with_store_timeout(deps.store.forget_revoked_keys()).await?;
-    if projects + keys > 0 {
-        tracing::info!("removed {projects} empty projects and {keys} revoked keys");
+    let readings = with_store_timeout(deps.store.forget_old_readings()).await?;
+    if projects + keys + readings > 0 {
+        tracing::info!(
+            "removed {projects} empty projects, {keys} revoked keys and {readings} old readings of commits"
+        );
     }
     Ok(())
 }

@@ -1,11 +1,17 @@
 //! The two servers: OpenCode's own, and a stack of Flotilla.
 
 use crate::{
-    bench::machine::usage::{self, Extent},
+    api::Api,
+    bench::{
+        machine::usage::{self, Extent},
+        sources,
+    },
     opencode::OpenCode,
 };
+use anyhow::Context as _;
+use rpc::v1;
 use serde_json::json;
-use std::{fs, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::Child,
@@ -34,13 +40,14 @@ impl Server {
     }
 }
 
-/// Starts OpenCode's server with a model. It ends when the child is dropped.
+/// Starts OpenCode's server with a model, in a clone of a repository of so many files. It ends when the child is dropped.
 ///
 /// # Errors
 /// If it does not start.
-pub async fn opencode(opencode: &OpenCode, model_url: &str) -> anyhow::Result<(Child, Server)> {
+pub async fn opencode(opencode: &OpenCode, model_url: &str, files: usize) -> anyhow::Result<(Child, Server)> {
     let directory = opencode.directory().join("project");
-    fs::create_dir(&directory)?;
+    let place = directory.to_str().context("a path in UTF-8")?;
+    sources::repository_of(files).git(&["clone", "--quiet", ".", place]);
     let provider = json!({
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": format!("{model_url}/v1"), "apiKey": "bench"},
@@ -66,4 +73,11 @@ pub async fn opencode(opencode: &OpenCode, model_url: &str) -> anyhow::Result<(C
     let pid = child.id().ok_or_else(|| anyhow::anyhow!("OpenCode's server ended"))?;
     let directory = directory.display().to_string();
     Ok((child, Server { url, key: None, directory, pid }))
+}
+
+/// Makes the project of a directory, whose sessions start from a repository of so many files.
+pub async fn project(api: &Api, directory: &str, files: usize) {
+    let source = Some(sources::upload(api, &sources::repository_of(files)).await);
+    let request = v1::CreateProjectRequest { name: directory.to_owned(), source, ..Default::default() };
+    api.projects().create_project(request).await.expect("a project");
 }

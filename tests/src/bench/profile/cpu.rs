@@ -7,17 +7,21 @@ use crate::{
         figure::{Figure, Quantity, Target},
         machine::usage::{CpuTime, MeasuredProcess, Meter},
         model::Model,
+        sources,
     },
 };
 use futures::{StreamExt as _, stream};
+use rpc::v1;
 use std::time::Instant;
 
 /// Runs short sessions, and measures the processes of their stack meanwhile.
 pub async fn measure(api: &Api, model: &Model, processes: &[MeasuredProcess], sizes: &Sizes) -> Vec<Figure> {
+    let source = sources::upload(api, &sources::repository_of(sizes.files)).await;
+    let run = async || run(api, model, &source, sizes).await;
     // Connections are opened and statements prepared before anything counts: on each of some 40 connections Postgres plans each statement once.
-    run(api, model, sizes.crowd, sizes).await;
+    run().await;
     let (meter, begun) = (Meter::start(processes), Instant::now());
-    run(api, model, sizes.crowd, sizes).await;
+    run().await;
     let (took, usages) = (begun.elapsed(), meter.stop());
     let total: f64 =
         usages.iter().map(|usage| usage.cpu).map(CpuTime::total).map(|time| time.as_secs_f64()).sum();
@@ -25,7 +29,7 @@ pub async fn measure(api: &Api, model: &Model, processes: &[MeasuredProcess], si
         |name: String, value, unit| Figure::number(name, Quantity { value, unit }, sizes.crowd, Target::None);
     let all = [
         number(
-            format!("short sessions, {} at once", sizes.at_once),
+            format!("short sessions, half of them with files, {} at once", sizes.at_once),
             sizes.crowd as f64 / took.as_secs_f64(),
             "/s",
         ),
@@ -35,8 +39,11 @@ pub async fn measure(api: &Api, model: &Model, processes: &[MeasuredProcess], si
     all.into_iter().chain(each).collect()
 }
 
-/// Runs so many short sessions.
-async fn run(api: &Api, model: &Model, sessions: usize, sizes: &Sizes) {
-    let short = |_: usize| Shape::Short.run(api, model, Shape::Short.steps());
-    stream::iter(0..sessions).for_each_concurrent(sizes.at_once, short).await;
+/// Runs short sessions. Every second one has files.
+async fn run(api: &Api, model: &Model, source: &v1::Source, sizes: &Sizes) {
+    let short = |number: usize| {
+        let shape = if number.is_multiple_of(2) { Shape::Short } else { Shape::ShortWithFiles };
+        shape.run(api, model, shape.steps(), source)
+    };
+    stream::iter(0..sizes.crowd).for_each_concurrent(sizes.at_once, short).await;
 }

@@ -152,14 +152,14 @@ async fn the_branch_is_announced_when_the_files_open() {
     stack.api.settings().set_settings(settings).await.unwrap();
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     for _ in 0..2 {
-        let transcript = run_to_end(&stack, &session, "@text hello").await;
+        let transcript = run_to_end(&stack, &session, &format!("{}\n@text over", bash("true"))).await;
         let moves: Vec<_> =
             transcript.events.iter().filter(|event| event.kind == "vcs.branch.updated").collect();
         assert_eq!(
             moves.iter().map(|event| &event.properties).collect::<Vec<_>>(),
             [&json!({"branch": "main"})]
         );
-        let end = transcript.events.iter().find(|event| event.properties["part"]["type"] == "step-finish");
+        let end = transcript.events.iter().rfind(|event| event.properties["part"]["type"] == "step-finish");
         assert!(moves[0].seq < end.unwrap().seq, "{moves:?}");
     }
     assert_eq!(stack.api.get(&session).await.branch, "main");

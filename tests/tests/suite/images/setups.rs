@@ -149,9 +149,9 @@ async fn the_door_of_a_session_is_closed_when_its_setup_is_over() {
     let site = Site::start().await;
     let repository = testkit::git::repository(&[("README.md", "one\n")]);
     site.choose(json!({"setup": format!("{}; false", fetch("")), "network": {"setup": [HOST]}})).await;
-    // The files open before a model is asked, and no tool runs.
     let session = site.stack.session_on(&repository).await;
-    let (outcome, transcript) = run(&site.stack.api, &session, "@text nothing to do").await;
+    let (outcome, transcript) =
+        run(&site.stack.api, &session, &format!("{}\n@text over", bash("true"))).await;
     if !is_supported(&Err(transcript.error().map(ToString::to_string).unwrap_or_default())) {
         return;
     }

@@ -244,9 +244,9 @@ async fn an_operator_can_refuse_unknown_directories() {
     assert!(projects.contains(&app.id) && !projects.contains("/home/me/other"), "{projects}");
 }
 
-/// A client that starts shows what the repository defines, as the newest session with open files has it.
+/// A client that starts shows what the repository defines, as the newest session with open files has it. A search for files opens them.
 #[tokio::test]
-async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_open() {
+async fn what_a_repository_defines_is_listed_once_its_commit_was_read_and_its_files_once_they_are_open() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "project");
     let repository = testkit::git::repository(&[
@@ -257,21 +257,22 @@ async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_op
         (".opencode/command/greet.md", "---\ndescription: greets\n---\n\nSay hello to $1.\n"),
         (".opencode/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: reads PDF\n---\n\nDo it.\n"),
     ]);
-    let listed = async || {
-        let names =
-            |list: Value, name: &str| list.as_array().unwrap().iter().any(|entry| entry["name"] == name);
+    let names = |list: Value, name: &str| list.as_array().unwrap().iter().any(|entry| entry["name"] == name);
+    let defined = async || {
         [
             names(client.get("/agent").await, "reviewer"),
             names(client.get("/command").await, "greet"),
             client.get("/api/agent").await["data"].to_string().contains("\"id\":\"reviewer\""),
-            names(client.get("/skill").await, "pdf"),
-            client.get("/find/file?query=greet").await == json!([".opencode/command/greet.md"]),
         ]
     };
+    let has_skill = async || names(client.get("/skill").await, "pdf");
     let session = stack.session_on(&repository).await;
-    assert_eq!(listed().await, [false; 5], "the files are not open");
+    assert_eq!((defined().await, has_skill().await), ([false; 3], false), "the commit was not read");
     run(&stack.api, &session, "@text read").await;
-    assert_eq!(listed().await, [true; 5]);
+    assert_eq!((defined().await, has_skill().await), ([true; 3], false), "no tool has opened the files");
+    let found = client.get("/find/file?query=greet").await;
+    assert_eq!(found, json!([".opencode/command/greet.md"]));
+    assert_eq!((defined().await, has_skill().await), ([true; 3], true));
     let agents = client.get("/agent").await;
     let reviewer = agents.as_array().unwrap().iter().find(|agent| agent["name"] == "reviewer").unwrap();
     assert_eq!((&reviewer["mode"], &reviewer["description"]), (&json!("subagent"), &json!("reads changes")));
@@ -279,7 +280,7 @@ async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_op
     assert_eq!(client.get("/vcs").await, json!({"branch": "main"}));
     // A newer session without files hides nothing.
     client.session(json!({})).await;
-    assert_eq!(listed().await, [true; 5]);
+    assert_eq!((defined().await, has_skill().await), ([true; 3], true));
     let other = Client::new(&stack, "elsewhere");
     assert!(!other.get("/agent").await.to_string().contains("reviewer"), "another project");
 }

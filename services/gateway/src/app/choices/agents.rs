@@ -132,7 +132,9 @@ async fn check(state: &State, context: ProjectContext<'_>, others: &[AgentUse<'_
     if !context.has_files {
         return Err(unknown(*missing, &merged.settings));
     }
-    let Some(session) = context.session else { return Ok(()) };
+    // Without files, the next turn reads the commit that a branch names by then.
+    let is_known = |session: &&Session| session.has_workspace || session.source.is_fixed();
+    let Some(session) = context.session.filter(is_known) else { return Ok(()) };
     let reader = state.file_reads.for_prompt();
     let all = settings::find_session_settings(state, &reader, context.tenant, session).await?;
     let Some(all) = all else {

@@ -51,7 +51,7 @@ pub async fn run(
 }
 
 /// Removes the files if no call opens the workspace in time.
-fn expire(session: &Arc<Session>) {
+pub(super) fn expire(session: &Arc<Session>) {
     let session = Arc::clone(session);
     let kept = Duration::from_millis(session.shared.config.draft_ms);
     session.shared.tasks.clone().spawn("draft expiry", async move {
@@ -97,6 +97,7 @@ pub(super) async fn take_draft(
     let (slot, build) = begin(session)?;
     let uid = session.shared.uid(slot.number());
     let cloned = spec.clone_of(source, session, &build, uid).run(left).await?;
+    let has_linked_content = cloned.has_linked_content(&build);
     let ClonedFiles { base_commit, base_is_ours, origin, has_configuration, .. } = cloned;
     seed::prepare(session, uid, &build).await;
     let configuration = if base_is_ours || !has_configuration {
@@ -105,7 +106,8 @@ pub(super) async fn take_draft(
         configuration::read_from_commit(session, &build, uid, &base_commit).await?
     };
     let key = spec.key.clone();
-    Ok(Draft { key, slot, base_commit, base_is_ours, origin, configuration, asked_at: Instant::now() })
+    let asked_at = Instant::now();
+    Ok(Draft { key, slot, base_commit, base_is_ours, origin, has_linked_content, configuration, asked_at })
 }
 
 /// The directory that becomes the workspace.

@@ -4,7 +4,7 @@
 use super::{lfs::LfsContents, server_door::ServerDoor, submodules};
 use crate::{
     error::Error,
-    helper::{Output, Task, refused},
+    helper::{Output, Queue, Task, refused},
     isolation::{
         launch::{Mount, give_to},
         policy::Network,
@@ -31,11 +31,20 @@ const SCRIPT: &str = concat!(
     include_str!("../../helper/git.sh"),
     include_str!("../../helper/bound.sh"),
     include_str!("../door.sh"),
+    include_str!("../reach.sh"),
     include_str!("../../helper/commit.sh"),
     include_str!("../mirror.sh"),
     include_str!("../configuration-places.sh"),
     include_str!("../open.sh")
 );
+const TIP_SCRIPT: &str = concat!(
+    include_str!("../../helper/git.sh"),
+    include_str!("../door.sh"),
+    include_str!("../reach.sh"),
+    include_str!("../tip.sh")
+);
+/// Longest question for the commit of a revision; milliseconds. A clone then asks again, and tells what is wrong with the server.
+const TIP_MS: u64 = 20_000;
 /// Bytes of the script's answer. The script is killed when it prints more.
 const ANSWER_BYTES_MAX: usize = 1024;
 const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
@@ -69,6 +78,18 @@ pub(super) struct GitClone<'a> {
     pub(super) uid: u32,
 }
 
+/// How a helper reaches the source of a clone.
+struct SourceAccess {
+    /// Its kind, for the script.
+    from: &'static str,
+    /// Where git finds it.
+    url: String,
+    /// The way to its server, for the script.
+    way: String,
+    mounts: Vec<Mount>,
+    network: Network,
+}
+
 /// The files of a repository.
 #[derive(Debug)]
 pub(super) struct ClonedFiles {
@@ -78,7 +99,14 @@ pub(super) struct ClonedFiles {
     /// Whether the base commit may have files of configuration.
     pub(super) has_configuration: bool,
     /// Whether there are files of Git LFS.
-    has_lfs: bool,
+    pub(super) has_lfs: bool,
+}
+
+impl ClonedFiles {
+    /// Whether the files in `build` have contents that come from elsewhere.
+    pub(super) fn has_linked_content(&self, build: &Path) -> bool {
+        self.has_lfs || build.join(".gitmodules").symlink_metadata().is_ok()
+    }
 }
 
 impl GitClone<'_> {
@@ -147,17 +175,37 @@ impl GitClone<'_> {
         Ok((files, mirror))
     }
 
-    async fn help(&self, mirror: Option<&MirrorUse>, left: &CancellationToken) -> Result<Output, Error> {
-        let answer_bytes_max = if mirror.is_some() { MIRROR_REPORT_BYTES_MAX } else { ANSWER_BYTES_MAX };
-        let door = match self.source {
+    /// Asks the server which commit the revision names now. `None`: only a clone can tell.
+    pub(super) async fn find_tip(&self, left: &CancellationToken) -> Result<Option<String>, Error> {
+        if matches!(self.source, Source::Bundle(_)) {
+            return Ok(None);
+        }
+        let server_door = self.server_door()?;
+        let SourceAccess { from, url, way, mounts, network } = self.access(server_door.as_ref())?;
+        let arguments = vec![from.to_owned(), url, self.revision.to_owned(), way, self.branch.to_owned()];
+        let blank = Task::new(self.session.key.tenant, self.uid, Duration::from_millis(TIP_MS));
+        let task = Task { script: TIP_SCRIPT, arguments, mounts, network, queue: Queue::Transfer, ..blank };
+        let output = self.session.shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
+        let tip = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+        Ok(Some(tip).filter(|tip| output.code == 0 && is_object_id(tip)))
+    }
+
+    /// The door to the server, if git reaches it with TLS.
+    fn server_door(&self) -> Result<Option<ServerDoor>, Error> {
+        match self.source {
             Source::Remote { route: Route::Tls(tunnel), .. } => {
-                Some(ServerDoor::open(self.session, self.uid, tunnel.clone())?)
+                ServerDoor::open(self.session, self.uid, tunnel.clone()).map(Some)
             }
             Source::Remote { route: Route::Ssh(_), .. }
             | Source::Bundle(_)
             | Source::Directory(_)
-            | Source::Door { .. } => None,
-        };
+            | Source::Door { .. } => Ok(None),
+        }
+    }
+
+    async fn help(&self, mirror: Option<&MirrorUse>, left: &CancellationToken) -> Result<Output, Error> {
+        let answer_bytes_max = if mirror.is_some() { MIRROR_REPORT_BYTES_MAX } else { ANSWER_BYTES_MAX };
+        let door = self.server_door()?;
         let task = self.task(mirror, door.as_ref())?;
         let mut output = self.session.shared.helpers.run_until(task, answer_bytes_max, left).await?;
         if let Some(failure) = door.and_then(|door| door.failure()) {
@@ -183,9 +231,9 @@ impl GitClone<'_> {
         }
     }
 
-    /// The helper's task. `door` leads to the server, if git reaches it with TLS.
-    fn task(&self, mirror: Option<&MirrorUse>, door: Option<&ServerDoor>) -> Result<Task, Error> {
-        let Self { session, build, uid, .. } = *self;
+    /// How a helper reaches the source. `door` leads to the server, if git reaches it with TLS.
+    fn access(&self, door: Option<&ServerDoor>) -> Result<SourceAccess, Error> {
+        let Self { session, build, .. } = *self;
         let mut mounts = vec![Mount::write(build, "/workspace")];
         let mut network = Network::None;
         let (from, url, way) = match self.source {
@@ -212,6 +260,13 @@ impl GitClone<'_> {
                 ("ssh", url.clone(), options.clone())
             }
         };
+        Ok(SourceAccess { from, url, way, mounts, network })
+    }
+
+    /// The task of the helper that clones. `door` is as in [`GitClone::access`].
+    fn task(&self, mirror: Option<&MirrorUse>, door: Option<&ServerDoor>) -> Result<Task, Error> {
+        let Self { session, uid, .. } = *self;
+        let SourceAccess { from, url, way, mut mounts, network } = self.access(door)?;
         mounts.extend(mirror.and_then(MirrorUse::generation).map(Generation::mount));
         let limit_kib = session.shared.config.disk_bytes >> 10;
         let uncommitted = if self.uncommitted { "yes" } else { "no" };

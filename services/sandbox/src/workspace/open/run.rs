@@ -156,6 +156,7 @@ async fn fill_empty(session: &Session, spec: &OpenSpec) -> Result<Filled, Error>
         base_commit,
         base_is_ours: true,
         origin: String::new(),
+        has_linked_content: false,
         configuration: v1::ConfigurationFiles::default(),
         asked_at: Instant::now(),
     };

@@ -12,11 +12,12 @@ use crate::{
         environment::{entries, with_interruptions},
         image::{WorkspaceImage, with_variables},
         proposal::{ChosenEnvironment, Proposer},
+        reading,
         secrets::{SecretUse, SetupSecrets},
     },
 };
 use domain::{
-    opening::{Assurance, Door, Failure, FoundFiles, Opening, Outcome, Scripts, Step},
+    opening::{Assurance, Door, Failure, FoundFiles, Opening, Outcome, Scripts, Stage, Step},
     session::Origin,
 };
 use rpc::v1::{self, ErrorCode};
@@ -46,7 +47,7 @@ pub(super) struct Attempt<'a> {
 }
 
 /// What the door of a session reads for its clone.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct CloneDoor {
     /// The prefixes of the URLs for which the broker has a credential.
     git_prefixes: Vec<String>,
@@ -111,6 +112,32 @@ impl<'a> Attempt<'a> {
             };
             opening.apply(outcome);
         }
+    }
+
+    /// Asks the machine what the commit of the source has for agents, through the door of a clone. Gives the session no files.
+    ///
+    /// # Errors
+    /// Those of a clone.
+    pub(super) async fn read_source(
+        mut self,
+        question: v1::ReadSourceRequest,
+    ) -> Result<v1::ReadSourceResponse, Status> {
+        let means = self.means;
+        means.progress.enter(Stage::Clone);
+        if let Some(clone_door) = self.set_door(Step::Clone.door()).await? {
+            self.clone_door = clone_door;
+        }
+        let header = self.source_header();
+        let read = means.deps.sandbox.call(|mut client| {
+            let messages = reading::messages(question.clone(), means.messages(header.clone()));
+            async move { client.read_source(messages).await }
+        });
+        let read = read.await;
+        if self.clone_door != CloneDoor::default() {
+            // A person may open the files before a loop sets the rules of the door again.
+            means.egress.close(Assurance::IfPossible).await?;
+        }
+        read
     }
 
     async fn perform(&mut self, step: Step) -> Result<Outcome, Status> {
@@ -330,7 +357,8 @@ impl<'a> Attempt<'a> {
             let messages = means.messages(header.clone());
             async move { client.open_workspace(messages).await }
         });
-        self.opened = Some(OpenWorkspace::on(open.await?.branch));
+        let v1::OpenWorkspaceResponse { base_commit, branch, .. } = open.await?;
+        self.opened = Some(OpenWorkspace::at(base_commit, branch));
         Ok(())
     }
 

@@ -35,13 +35,15 @@ pub(crate) struct WorkspaceOrigin {
 /// A workspace that is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenWorkspace {
+    /// The commit that changes are compared with.
+    pub(crate) base_commit: String,
     /// The branch that was checked out then.
     pub(crate) branch: Option<String>,
 }
 
 impl OpenWorkspace {
-    pub(super) fn on(branch: String) -> Self {
-        Self { branch: Some(branch).filter(|branch| !branch.is_empty()) }
+    pub(super) fn at(base_commit: String, branch: String) -> Self {
+        Self { base_commit, branch: Some(branch).filter(|branch| !branch.is_empty()) }
     }
 }
 
@@ -84,6 +86,11 @@ impl Means {
         *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = notice;
     }
 
+    /// Whether people have not been told yet.
+    pub(super) fn has_notice(&self) -> bool {
+        self.notice.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     pub(super) fn take_notice(&self) -> Option<EnvironmentNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -107,7 +114,7 @@ impl Means {
             async move { client.get_workspace(request).await }
         });
         let found = found.await?;
-        Ok(found.exists.then(|| OpenWorkspace::on(found.branch)))
+        Ok(found.exists.then(|| OpenWorkspace::at(found.base_commit, found.branch)))
     }
 
     /// Records that the files exist, before any call can change them.

@@ -89,15 +89,21 @@ impl Loop {
         self.session.configure(&guidance.settings);
         self.session.allow_hosts(&guidance.settings);
         self.tool_calls.running.configure(&guidance.settings);
-        let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
-        let branch = found.and_then(|found| self.snapshots.opened(found));
-        let events: Vec<Event> = branch.into_iter().chain(self.guidance.notices(&self.session)).collect();
+        self.tell_branch().await?;
+        let events = self.guidance.notices(&self.session);
         if !events.is_empty() {
             self.session.write(events, Progress::None).await?;
         }
         let entries = self.session.conversation().entries();
         self.tool_calls.running.note_instructions(&guidance.instructions, entries);
         Ok(Some(Signal::Ready(Need::Guidance)))
+    }
+
+    /// Stores the branch of the files that this loop has opened, unless it is known.
+    pub(in crate::turn) async fn tell_branch(&mut self) -> Result<(), WriteError> {
+        let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
+        let Some(branch) = found.and_then(|found| self.snapshots.opened(found)) else { return Ok(()) };
+        self.session.write(vec![branch], Progress::None).await
     }
 
     /// Whether the settings let the session continue with the files of its source. Only the turn of the session that owns the workspace

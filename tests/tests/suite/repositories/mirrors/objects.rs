@@ -1,6 +1,6 @@
 //! Objects of Git LFS in mirrors: a later session transfers only those that the mirror lacks, and gets none that the server does not give to it.
 
-use super::{HOST, TOKEN, Testbed, URL, other_project, session, store};
+use super::{HOST, NAMES_OF_MAIN, TOKEN, Testbed, URL, other_project, session, session_at, store};
 use e2e::{api::Api, turn::output};
 use serde_json::json;
 use std::{
@@ -22,8 +22,8 @@ const ASKED_ONCE: usize = 1;
 /// The requests for an object that comes from the server: the broker asks where it is, and reads it.
 const TRANSFER: usize = 2;
 
-/// Sessions of a tenant that transfer at a time.
-const TURNS: usize = 6;
+/// Sessions that transfer at a time, of a tenant that is alone.
+const TURNS: usize = 12;
 
 /// What happens to the file of an object.
 type Damage = fn(&Path);
@@ -188,8 +188,9 @@ async fn sessions_that_open_while_one_transfers_an_object_take_it_from_that_one(
     let testbed = Testbed::start().await;
     let held = hold_one(&testbed);
     let mut opened = vec![];
-    for number in 0..3 {
-        let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
+    for (number, revision) in NAMES_OF_MAIN.into_iter().enumerate() {
+        let api = testbed.stack.api.clone();
+        let session = session_at(&api, revision).await;
         opened.push(tokio::spawn(async move { output(&api, &session, "cat one.bin").await }));
         if number == 0 {
             testbed.server.wait_for_request(&held).await;
@@ -211,7 +212,11 @@ async fn sessions_that_wait_for_a_turn_to_transfer_open_although_the_first_one_h
     let held = hold_one(&testbed);
     let mut opened = vec![];
     for number in 0..TURNS + 2 {
-        let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
+        // By different names, so that none waits for what another one reads of the commit.
+        let name = format!("of-{number}");
+        testbed.serve(&[&format!("HEAD:refs/heads/{name}")]);
+        let api = testbed.stack.api.clone();
+        let session = session_at(&api, &name).await;
         let cloned = testbed.stack.workspace(&session).join("build/one.bin");
         opened.push(tokio::spawn(async move { output(&api, &session, "cat one.bin").await }));
         if number == 0 {
@@ -241,7 +246,7 @@ async fn a_session_begins_with_its_own_objects_while_another_one_still_waits_for
 
     testbed.app.git(&["rm", "--quiet", "two.bin"]);
     testbed.commit_lfs(&[]);
-    let second = testbed.session().await;
+    let second = session_at(&testbed.stack.api, "main").await;
     assert_eq!(output(&testbed.stack.api, &second, "cat *.bin").await.unwrap(), ONE);
     assert!(!opened.is_finished(), "the first session waits for its second object");
     let read = format!("objects/{}", oid(&one));
