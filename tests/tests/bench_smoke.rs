@@ -272,7 +272,7 @@ async fn files_of_sessions_are_measured() {
     if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
         return;
     }
-    let measured = Box::pin(files::measure(&Servers::Shared, &files::Sizes::smoke())).await;
+    let measured = Box::pin(files::measure(&files::Sizes::smoke(), |_| ())).await;
     // Fourteen figures of each kind, and five beside sessions without files.
     assert_eq!(measured.len(), 14 + 2 * 19, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");

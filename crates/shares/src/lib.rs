@@ -112,8 +112,8 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Self { all: permits, all_max: all, each_max, alone: None, rests: None, holders: Mutex::default() }
     }
 
-    /// The same, and a holder gets `factor` times `each_max` permits while no other has asked for one for the time `after`. What it holds when another
-    /// one comes, it keeps, so `each_max * factor` must leave permits to others.
+    /// The same, and a holder gets `factor` times `each_max` permits while no other has any, and none has asked for one for the time `after`. What it holds when
+    /// another one comes, it keeps, so `each_max * factor` must leave permits to others.
     pub fn with_more_alone(self, factor: u32, after: Duration) -> Self {
         Self { alone: Some(Alone { factor, after, activity: Activity::default() }), ..self }
     }
@@ -177,7 +177,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Some(self.permit(holder, own, all))
     }
 
-    /// A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
+    /// A call holds its own permits while it waits for some of all, so the calls of a holder wait there for at most what one may have.
     async fn take(
         &self,
         key: K,
@@ -188,8 +188,15 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         self.note_active(&key);
         let holder = self.holder(&key);
         let permits = Arc::clone(&holder.permits);
-        let own_count = count * self.weight(&key);
-        let own = take(permits, own_count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
+        let own = loop {
+            let weight = self.weight(&key);
+            let own = take(Arc::clone(&permits), count * weight, deadline, || note(Busy::Own));
+            let own = own.await.ok_or(Busy::Own)?;
+            // Another holder may have become active while this call waited.
+            if self.weight(&key) <= weight {
+                break own;
+            }
+        };
         // The calls behind this one wait for its permit.
         while let Some(end) = self.rest_end(&key, &holder) {
             note(Busy::Own);
@@ -202,7 +209,14 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// How many of a holder's own permits a call takes.
     fn weight(&self, key: &K) -> u32 {
         let Some(Alone { factor, after, activity }) = &self.alone else { return 1 };
-        if activity.is_alone(key, *after, Instant::now()) { 1 } else { *factor }
+        let is_alone = activity.is_alone(key, *after, Instant::now()) && !self.is_used_by_others(key);
+        if is_alone { 1 } else { *factor }
+    }
+
+    /// Whether another holder has permits, or waits for some.
+    fn is_used_by_others(&self, key: &K) -> bool {
+        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.iter().any(|(other, holder)| other != key && holder.is_in_use())
     }
 
     fn note_active(&self, key: &K) {
@@ -310,17 +324,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_holder_that_is_alone_gets_more_and_leaves_room_for_the_first_of_another() {
-        let shares = Shares::new(8, 3).with_more_alone(2, LONG);
+    async fn a_holder_that_is_alone_gets_more_until_another_one_comes() {
+        let shares = Shares::new(10, 3).with_more_alone(2, LONG);
         let lone = join_all((0..6).map(|_| shares.acquire("greedy", LONG))).await;
         assert!(lone.iter().all(Result::is_ok));
-        assert_eq!(shares.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
-        let others = join_all((0..2).map(|_| shares.acquire("other", LONG))).await;
+        let mut queued: Vec<_> = (0..6).map(|_| Box::pin(shares.acquire("greedy", LONG))).collect();
+        assert!(queued.iter_mut().all(|call| call.as_mut().now_or_never().is_none()));
+        let others = join_all((0..3).map(|_| shares.acquire("other", LONG))).await;
+        assert!(others.iter().all(Result::is_ok));
+        let third = shares.acquire("third", Duration::ZERO).await;
+        assert!(third.is_ok(), "one place is left");
         drop(lone);
-        // From now on it has what each has.
+        // Those that waited have what each has, although they began to wait while it was alone.
+        let mut got = vec![];
+        // First each gives the little back that it waited for.
+        for _ in 0..2 {
+            queued.retain_mut(|call| match call.as_mut().now_or_never() {
+                Some(permit) => {
+                    got.push(permit.unwrap());
+                    false
+                }
+                None => true,
+            });
+        }
+        assert_eq!(got.len(), 3);
+        drop((got, others, third));
+    }
+
+    #[tokio::test]
+    async fn a_holder_is_not_alone_while_another_one_works_however_long() {
+        let shares = Shares::new(10, 3).with_more_alone(2, Duration::ZERO);
+        let working = shares.acquire("other", LONG).await.unwrap();
         let held = join_all((0..3).map(|_| shares.acquire("greedy", LONG))).await;
         assert_eq!(shares.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
-        drop((held, others));
+        drop(working);
+        assert!(shares.acquire("greedy", Duration::ZERO).await.is_err(), "its own permits are taken");
+        drop(held);
+        assert_eq!(join_all((0..6).map(|_| shares.acquire("greedy", Duration::ZERO))).await.len(), 6);
     }
 
     #[tokio::test]

@@ -26,9 +26,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU. Further ones wait for their turn.
 /// Beyond it: `helpers_busy`.
-const SANDBOX_HELPERS_MAX: u32 = 8;
+const SANDBOX_HELPERS_MAX: u32 = 10;
 /// Quick helpers (snapshots and the like) at once: a turn waits for them, and each takes some 50 ms. Beyond it: `helpers_busy`.
-const SANDBOX_QUICK_HELPERS_MAX: u32 = 8;
+const SANDBOX_QUICK_HELPERS_MAX: u32 = 10;
 /// Helpers that transfer objects of Git LFS at once: most of their time they wait, for a server or for the objects of another session. Beyond it:
 /// `helpers_busy`.
 const SANDBOX_TRANSFER_HELPERS_MAX: u32 = 16;
@@ -36,7 +36,8 @@ const SANDBOX_TRANSFER_HELPERS_MAX: u32 = 16;
 const SANDBOX_HELPERS_TENANT_MAX: usize = 3;
 /// Helpers of one tenant that transfer objects of Git LFS: two tenants together leave room for a third. Beyond it: `helpers_busy`.
 const SANDBOX_TRANSFER_HELPERS_TENANT_MAX: usize = 6;
-/// How many times as many helpers a tenant has while no other one needs any: three quarters of all, so that the first of another tenant finds room.
+/// How many times as many helpers a tenant has while no other one needs any. Then two others still find room: what the first one has by then, and the three of a
+/// second one, leave one place.
 const SANDBOX_HELPERS_ALONE_FACTOR: u32 = 2;
 /// Time without a helper of another tenant after which a tenant is alone.
 const ALONE_AFTER: Duration = Duration::from_secs(10);
@@ -44,6 +45,12 @@ const ALONE_AFTER: Duration = Duration::from_secs(10);
 const QUICK_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait of a transfer for its turn: as long as one may take. A refusal would lose the clone before it.
 const TRANSFER_WAIT: Duration = Duration::from_secs(600);
+/// Helpers that ask a server of git at once: they mostly wait for it. Beyond it, the repository is cloned.
+const SANDBOX_QUESTIONS_MAX: u32 = 16;
+/// The same of one tenant. Beyond it, the repository is cloned.
+const SANDBOX_QUESTIONS_TENANT_MAX: usize = 6;
+/// Longest wait of a question for its turn. A clone answers it too.
+const QUESTION_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of a helper's error output that are kept, to find the cause of a failure. The rest is dropped.
 const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 
@@ -55,6 +62,7 @@ pub struct Helpers {
     slow_wait: Duration,
     quick: Shares<TenantId>,
     transfer: Shares<TenantId>,
+    question: Shares<TenantId>,
 }
 
 /// The queue of a helper while many run.
@@ -64,8 +72,10 @@ pub enum Queue {
     Slow,
     /// The helpers of each step of a turn, which must not wait for clones.
     Quick,
-    /// Those that mostly wait for a server or for another session: transfers of objects of Git LFS, and questions to a server of git. Clones must not wait for them.
+    /// Transfers of objects of Git LFS, which may wait for another session. Clones must not wait for them.
     Transfer,
+    /// Questions to a server of git. The first model call of a session waits for them.
+    Question,
 }
 
 #[derive(Debug)]
@@ -130,8 +140,9 @@ impl Helpers {
             |all, each| Shares::new(all, each).with_more_alone(SANDBOX_HELPERS_ALONE_FACTOR, ALONE_AFTER);
         let slow = shares(SANDBOX_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
         let quick = shares(SANDBOX_QUICK_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
-        let transfer = shares(SANDBOX_TRANSFER_HELPERS_MAX, SANDBOX_TRANSFER_HELPERS_TENANT_MAX);
-        Self { launcher, slow, slow_wait, quick, transfer }
+        let transfer = Shares::new(SANDBOX_TRANSFER_HELPERS_MAX, SANDBOX_TRANSFER_HELPERS_TENANT_MAX);
+        let question = Shares::new(SANDBOX_QUESTIONS_MAX, SANDBOX_QUESTIONS_TENANT_MAX);
+        Self { launcher, slow, slow_wait, quick, transfer, question }
     }
 
     /// Runs a task and gives the first `stdout_max` bytes that it prints; the helper waits for more to be read and is
@@ -214,6 +225,7 @@ impl Helpers {
             Queue::Slow => (&self.slow, self.slow_wait),
             Queue::Quick => (&self.quick, QUICK_WAIT),
             Queue::Transfer => (&self.transfer, TRANSFER_WAIT),
+            Queue::Question => (&self.question, QUESTION_WAIT),
         };
         shares.acquire(tenant, wait).await.map_err(busy)
     }

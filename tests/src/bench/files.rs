@@ -46,15 +46,24 @@ pub struct Sizes {
     crowds: usize,
 }
 
+/// More files than this take seconds to check out: a quarter of the rounds is enough.
+const MANY_FILES: usize = 10_000;
+
 impl Sizes {
     /// Returns the sizes for the report.
     pub fn full() -> Self {
-        Self { files: vec![20, USUAL_FILES, 40_000], rounds: 30, crowds: 6 }
+        Self { files: vec![20, USUAL_FILES, 40_000], rounds: 12, crowds: 2 }
     }
 
     /// Returns small sizes, to check that it runs.
     pub fn smoke() -> Self {
         Self { files: vec![3], rounds: 1, crowds: 1 }
+    }
+
+    /// The sizes for a repository of so many files.
+    fn with(&self, files: usize) -> Self {
+        let part = if files > MANY_FILES { 4 } else { 1 };
+        Self { files: vec![files], rounds: self.rounds.div_ceil(part), crowds: self.crowds.div_ceil(part) }
     }
 }
 
@@ -97,8 +106,8 @@ struct OpenCosts {
     export: Samples,
 }
 
-/// Measures every kind on one stack.
-pub async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
+/// Measures every kind on one stack, and tells each figure when it is there. The broker has the servers that tests share, where Postgres does not wait for the disk.
+pub async fn measure(sizes: &Sizes, mut tell: impl FnMut(&Figure)) -> Vec<Figure> {
     let server = GitServer::start(&[HOST]).await;
     server.require(&format!("x-access-token:{TOKEN}"));
     let model = Model::start().await;
@@ -108,7 +117,7 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         ..Outside::default()
     };
     let options = Options { model_url: Some(model.url.clone()), broker: true, outside, ..Options::default() };
-    let testbed = Testbed::start(servers, options).await;
+    let testbed = Testbed::start(&Servers::Shared, options).await;
     let api = &testbed.stack.api;
     let prefix = format!("https://{HOST}/acme/");
     api.set_environment("", &serde_json::json!({"git": {"credentials": {prefix: "TOKEN"}}})).await;
@@ -127,8 +136,11 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let mut figures = vec![];
     let mut without: Option<Costs> = None;
     for kind in kinds {
+        let sizes = &sizes.with(kind.files);
         let costs = costs(api, &model, &kind, sizes).await;
-        figures.extend(report(&kind, &costs, without.as_ref(), sizes));
+        let of_kind = report(&kind, &costs, without.as_ref(), sizes);
+        of_kind.iter().for_each(&mut tell);
+        figures.extend(of_kind);
         without.get_or_insert(costs);
     }
     testbed.end().await;

@@ -206,7 +206,8 @@ async fn main() -> anyhow::Result<()> {
         }
         Some(Group::Files { small }) => {
             let sizes = if *small { files::Sizes::smoke() } else { files::Sizes::full() };
-            return print(&Box::pin(files::measure(&servers, &sizes)).await);
+            Box::pin(files::measure(&sizes, |figure| println!("  {figure}"))).await;
+            return Ok(());
         }
         Some(Group::Repositories { small }) => {
             let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };

@@ -1,7 +1,10 @@
 //! Sessions without files: what their commit has for agents was read once.
 
 use crate::guidance::{of_session, prompt_as, run_to_end, systems, tool};
-use e2e::Stack;
+use e2e::{
+    Options, Stack,
+    turn::{Watch, run, run_request},
+};
 use rpc::v1;
 use serde_json::json;
 
@@ -67,4 +70,55 @@ async fn files_that_an_agent_wrote_guide_no_session_but_their_copies() {
         let system = systems(&stack, session).pop().unwrap();
         assert!(system.contains(want), "{want}: {system}");
     }
+}
+
+#[tokio::test]
+async fn a_skill_is_a_command_before_the_files_are_open() {
+    let stack = Stack::start().await;
+    let skill = "---\nname: pdf\ndescription: reads PDF\n---\nUse pdftotext.\n@text used\n";
+    let repository = testkit::git::repository(&[(".claude/skills/pdf/SKILL.md", skill)]);
+    let source = upload(&stack, &repository).await;
+    run_to_end(&stack, &stack.api.session(Some(source.clone())).await, "@text read").await;
+    let session = stack.api.session(Some(source)).await;
+    let command = v1::CommandPart { name: "pdf".to_owned(), arguments: String::new() };
+    let (outcome, transcript) = run_request(&stack.api, &session, |prompt| {
+        prompt.parts = vec![v1::prompt_part::Kind::Command(command).into()];
+    })
+    .await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    assert!(of_session(&stack, &session)[0].to_string().contains("Use pdftotext."));
+}
+
+#[tokio::test]
+async fn people_open_files_in_a_terminal_while_a_session_without_files_waits() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[("file", "text\n")]);
+    let session = stack.session_on(&repository).await;
+    let question = json!({"questions": [{"question": "Which?", "options": [{"label": "red"}]}]});
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &tool("question", &question)).await.unwrap();
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
+    let terminal = v1::CreatePtyRequest { session_id: session.clone(), ..Default::default() };
+    stack.api.ptys().create_pty(terminal).await.unwrap();
+    assert_eq!(std::fs::read_to_string(stack.workspace(&session).join("tree/file")).unwrap(), "text\n");
+}
+
+#[tokio::test]
+async fn a_call_waits_for_files_that_open_slowly_and_its_step_has_a_snapshot() {
+    /// Longer than a step waits for a snapshot.
+    const SLOW: &str = "sleep 7; touch made";
+    let stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    stack.api.set_environment("", &json!({"install": SLOW})).await;
+    let session = stack.session_on(&testkit::git::repository(&[("package-lock.json", "{}")])).await;
+    let write = tool("write", &json!({"filePath": "/workspace/new", "content": "x\n"}));
+    let (outcome, transcript) = run(&stack.api, &session, &format!("{write}\n@text over")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    assert!(!transcript.kinds().contains(&"flotilla.snapshot.missed"), "{:?}", transcript.kinds());
+    assert_eq!(installs(&stack).await, 1, "the install ran once");
+}
+
+/// The environments that were built for the tenant.
+async fn installs(stack: &Stack) -> usize {
+    let request = v1::ListEnvironmentsRequest::default();
+    stack.api.environments().list_environments(request).await.unwrap().into_inner().environments.len()
 }

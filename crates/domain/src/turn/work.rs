@@ -9,7 +9,7 @@ pub enum Need {
     Lease,
     /// The files that prompts name are read, and stored with the prompts.
     PromptFiles,
-    /// The workspace is open and its guidance is read.
+    /// The guidance is read: of the files, or of the commit of a session without files.
     Guidance,
     /// The commands of prompts are expanded, and stored with the prompts.
     Commands,

@@ -11,6 +11,12 @@ use sqlx::Row as _;
 
 /// Days for which a reading is kept. A commit that is still in use is read again.
 const READING_KEPT_DAYS: f64 = 7.0;
+/// Readings that a project keeps: commits of its branches, each with one or two questions. The oldest go first.
+const READINGS_PROJECT_MAX: i64 = 100;
+/// Sources of which a project keeps the commit: branches, and uploads of its people. The oldest go first.
+const SOURCES_PROJECT_MAX: i64 = 1_000;
+/// Rows of each kind that one round of upkeep removes.
+const FORGOTTEN_MAX: i64 = 10_000;
 /// Changes with what a reading contains: those of earlier versions then count no longer.
 const READING_VERSION: u8 = 1;
 
@@ -148,20 +154,39 @@ impl Store {
         .bind(question(new.instructions))
         .bind(new.reading);
         self.statements(tenant).await?.run(upsert).await?;
+        let forget = sqlx::query(
+            "with readings as (
+               delete from commit_reading r using (
+                 select commit, question from commit_reading where tenant_id = $1 and project_id = $2 order by read_at desc offset $3) old
+                where r.tenant_id = $1 and r.project_id = $2 and r.commit = old.commit and r.question = old.question)
+             delete from source_commit s using (
+               select source from source_commit where tenant_id = $1 and project_id = $2 order by seen_at desc offset $4) old
+              where s.tenant_id = $1 and s.project_id = $2 and s.source = old.source",
+        )
+        .bind(tenant.0)
+        .bind(of.project.as_str())
+        .bind(READINGS_PROJECT_MAX)
+        .bind(SOURCES_PROJECT_MAX);
+        self.statements(tenant).await?.run(forget).await?;
         Ok(())
     }
 
-    /// Removes the readings and the commits of sources from more than a week ago. Returns their number.
+    /// Removes readings and commits of sources from more than a week ago, up to a bound. Returns their number.
     ///
     /// # Errors
     /// `Db`.
     pub async fn forget_old_readings(&self) -> Result<u64, Error> {
         let deletion = sqlx::query_scalar(
-            "with readings as (delete from commit_reading where read_at < now() - $1 * interval '1 day' returning 1),
-                  sources as (delete from source_commit where seen_at < now() - $1 * interval '1 day' returning 1)
+            "with readings as (
+               delete from commit_reading where ctid = any(array(
+                 select ctid from commit_reading where read_at < now() - $1 * interval '1 day' limit $2)) returning 1),
+                  sources as (
+               delete from source_commit where ctid = any(array(
+                 select ctid from source_commit where seen_at < now() - $1 * interval '1 day' limit $2)) returning 1)
              select (select count(*) from readings) + (select count(*) from sources)",
         );
-        let removed: i64 = deletion.bind(READING_KEPT_DAYS).fetch_one(&self.system).await?;
+        let removed: i64 =
+            deletion.bind(READING_KEPT_DAYS).bind(FORGOTTEN_MAX).fetch_one(&self.system).await?;
         Ok(removed.unsigned_abs())
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
     policy::level::Level,
-    session::files::SourceFiles,
+    session::{Origin, files::SourceFiles},
 };
 use prost::Message as _;
 use rpc::v1::{self, ErrorCode};
@@ -37,6 +37,9 @@ use store::{
 const REPOSITORY_WAIT: Duration = Duration::from_secs(2);
 /// Newest sessions of a directory that are examined for open files.
 const OPEN_EXAMINED_MAX: u32 = 20;
+
+/// Sessions of a directory that are asked for the settings of their repository, one after the other.
+const KNOWN_EXAMINED_MAX: usize = 4;
 
 /// Returns the stored settings of a project, or of the tenant.
 ///
@@ -131,8 +134,7 @@ pub(crate) async fn merged(
 }
 
 /// Returns the settings of a project with those of its repository, as far as they are known: of the newest session whose files are open, else of the commit
-/// that was read last for the newest session.
-/// A repository that cannot be read in time, or whose restrictions have a mistake, adds nothing.
+/// that was read last for one of the newest sessions. A repository that cannot be read in time, or whose restrictions have a mistake, adds nothing.
 ///
 /// # Errors
 /// `requests_too_many`, `store_unavailable`.
@@ -144,15 +146,18 @@ pub(crate) async fn with_repository(
     let above = merged(gateway, principal, project).await?;
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let Some(project) = project else { return Ok(above) };
-    let area = project.clone().into();
-    let mut sessions = list_newest(state, tenant, &area).await?;
-    let open = sessions.iter().position(|session| session.has_workspace).unwrap_or_default();
-    if sessions.is_empty() {
-        return Ok(above);
-    }
-    let session = sessions.swap_remove(open);
+    let mut sessions = list_newest(state, tenant, &project.clone().into()).await?;
+    // First those whose files are open, in their order.
+    sessions.sort_by_key(|session| !session.has_workspace);
+    sessions.retain(|session| session.source.origin != Origin::Empty);
+    sessions.truncate(KNOWN_EXAMINED_MAX);
     let reader = state.file_reads.take(tenant).await?;
-    Ok(find_session_settings(state, &reader, tenant, &session).await?.unwrap_or(above))
+    for session in &sessions {
+        if let Some(settings) = find_session_settings(state, &reader, tenant, session).await? {
+            return Ok(settings);
+        }
+    }
+    Ok(above)
 }
 
 /// Finds the settings with which a session works. `None`: its files are not open and nothing was read of its commit, the sandbox does not give the files of

@@ -54,7 +54,7 @@ scoped!(effect: false, files: false, take: |call| {
 }, GetOutputRequest);
 // Calls of loops.
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), String::new()),
-    GetWorkspaceRequest GetOpeningRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
+    GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
     BuildEnvironmentRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), String::new()),
     TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest KeepPatchRequest
@@ -70,7 +70,7 @@ scoped!(effect: false, files: true, take: |call| fenced_unless_zero(call.fence.t
     ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest ReadGuidanceRequest
     ApplyPatchRequest CreateTerminalRequest);
 scoped!(effect: false, files: false, take: |call| fenced_unless_zero(call.fence.take()),
-    ListTerminalsRequest GetTerminalRequest UpdateTerminalRequest WriteTerminalRequest AttachTerminalRequest
+    GetOpeningRequest ListTerminalsRequest GetTerminalRequest UpdateTerminalRequest WriteTerminalRequest AttachTerminalRequest
     DeleteTerminalRequest);
 
 fn unfenced(tenant: String, session: String, workspace: String) -> Scope {

@@ -183,6 +183,11 @@ impl Identity {
         })
     }
 
+    /// The same for reads that shut nobody out.
+    pub(crate) fn without_epoch(&self) -> Self {
+        Self { epoch: 0, ..self.clone() }
+    }
+
     /// The number of the opening that the loop knows.
     pub(crate) fn opening(&self) -> u32 {
         self.opening.load(Ordering::Relaxed)

@@ -253,6 +253,16 @@ impl Egress {
         }
     }
 
+    /// Closes the door to the repositories of a clone, after which no file is open. If the broker does not answer, the next rules close it.
+    pub(super) async fn close_to_repositories(&self) {
+        let Some(broker) = &self.deps.broker else { return };
+        let state = &mut *self.state.lock().await;
+        let closed = DoorRules::closed();
+        if let Err(status) = state.confirm(&closed, self.set(broker, &closed, Files::Closed)).await {
+            tracing::debug!("the door was not closed: {}", status.message());
+        }
+    }
+
     /// Tells the broker that the files are open: the door then takes no rules of another loop that would still set them up.
     pub(super) async fn seal(&self) {
         let Some(broker) = &self.deps.broker else { return };

@@ -51,10 +51,7 @@ pub(crate) enum GuidanceOrigin {
     #[default]
     Files,
     /// In the commit that its source named, because the session has no files yet.
-    Commit {
-        /// Whether some of its content comes from elsewhere. What the files of the session lack is known only when they are open.
-        has_linked_content: bool,
-    },
+    Commit,
 }
 
 /// Why the guidance of a turn cannot be read.
@@ -104,7 +101,7 @@ impl Guidance {
         }
         let ask = async |known: &Self| {
             if let Some(found) = workspace.read_source(&known.settings.instructions).await? {
-                return Ok(of_commit(found));
+                return Ok((found.guidance.unwrap_or_default(), GuidanceOrigin::Commit));
             }
             workspace.ready().await?;
             let read = deps.sandbox.call(|mut client| {
@@ -135,10 +132,7 @@ impl Guidance {
 
     /// Whether files of the commit `opened` guide otherwise than this guidance says.
     pub(crate) fn is_outdated(&self, opened: &str) -> bool {
-        match self.origin {
-            GuidanceOrigin::Files => false,
-            GuidanceOrigin::Commit { has_linked_content } => has_linked_content || self.base_commit != opened,
-        }
+        self.origin == GuidanceOrigin::Commit && self.base_commit != opened
     }
 
     fn of(above: &[Document], found: v1::ReadGuidanceResponse, known: &Self) -> Result<Self, GuidanceError> {
@@ -220,13 +214,6 @@ pub(crate) fn unread(files: &[v1::UnreadFile]) -> String {
 pub(crate) fn instruction(file: &v1::GuidanceFile) -> String {
     let text = domain::text::without_nul(&file.text);
     format!("Instructions from: {}/{}\n{}", domain::session::WORKSPACE, file.path, text.trim_end())
-}
-
-/// What was read of a commit, without what the clone lacked that was read.
-fn of_commit(read: v1::ReadSourceResponse) -> (v1::ReadGuidanceResponse, GuidanceOrigin) {
-    let v1::ReadSourceResponse { guidance, has_linked_content, .. } = read;
-    let guidance = v1::ReadGuidanceResponse { missing_content: vec![], ..guidance.unwrap_or_default() };
-    (guidance, GuidanceOrigin::Commit { has_linked_content })
 }
 
 fn request(identity: &Identity, known: &Guidance) -> v1::ReadGuidanceRequest {

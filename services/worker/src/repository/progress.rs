@@ -73,7 +73,8 @@ impl OpeningProgress {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Does `work`, which opens a workspace, and notifies the subscribers of the session of its progress if it takes long.
+    /// Does `work`, which opens or reads files, and notifies the subscribers of the session of its progress if it takes long. The last notice
+    /// says that it is over.
     pub(super) async fn notify_while<T>(
         &self,
         deps: &Deps,

@@ -1,8 +1,9 @@
-//! What the commit of a source has for agents: its configuration and its guidance. It is read once for all sessions of the project, from a clone that is
-//! removed, and stored. So the first model call of a session needs no files.
+//! What the commit of a source has for agents: its configuration and its guidance. It is read once for all sessions of the project, and stored. So the first
+//! model call of a session needs no files. Of a repository with submodules or files of Git LFS nothing is stored but that: what a reader gets of these depends on the
+//! reader.
 
 use super::stored::from_store;
-use crate::process::deps::Deps;
+use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use domain::{
     ids::{ProjectId, TenantId},
     session::{Source, files::SourceFiles},
@@ -13,14 +14,14 @@ use std::time::Duration;
 use store::tenant::readings::{KnownCommit, NewReading, ReadSource};
 use tonic::Status;
 
-/// Time for which a branch is taken to name the same commit, in the first turn of a session: sessions that begin together ask the server once. Milliseconds.
-const FIRST_TURN_FRESH_MS: u64 = 5_000;
-/// The same for a later turn, in a conversation that goes on without files. Milliseconds.
-const LATER_TURN_FRESH_MS: u64 = 600_000;
+/// Time for which a branch is taken to name the same commit, in the first loop of a session: sessions that begin together ask the server once. Milliseconds.
+const FIRST_LOOP_FRESH_MS: u64 = 5_000;
+/// The same for a later loop, in a conversation that goes on without files. Milliseconds.
+const LATER_LOOP_FRESH_MS: u64 = 600_000;
 /// Longest wait for another session that reads the same source.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 
-/// The first epoch of a session belongs to its first turn.
+/// The epoch of the first loop of a session.
 const FIRST_EPOCH: u64 = 1;
 
 /// The readings of the source of one session.
@@ -41,7 +42,7 @@ impl<'a> CommitReadings<'a> {
         source: &'a Source,
     ) -> Option<Self> {
         let SourceFiles::People(files) = source.files() else { return None };
-        let fresh_ms = if epoch <= FIRST_EPOCH { FIRST_TURN_FRESH_MS } else { LATER_TURN_FRESH_MS };
+        let fresh_ms = if epoch <= FIRST_EPOCH { FIRST_LOOP_FRESH_MS } else { LATER_LOOP_FRESH_MS };
         Some(Self { deps, tenant, of: ReadSource { project, source, files }, fresh_ms })
     }
 
@@ -98,6 +99,8 @@ impl<'a> CommitReadings<'a> {
             self.note(store.note_source_commit(tenant, self.of, &read.commit)).await;
             return Ok(known.map(|(_, reading)| reading));
         }
+        let read =
+            if read.has_linked_content { v1::ReadSourceResponse { guidance: None, ..read } } else { read };
         let new = NewReading { commit: &read.commit, instructions, reading: &read.encode_to_vec() };
         self.note(store.note_reading(tenant, self.of, new)).await;
         Ok(Some(read))
@@ -120,7 +123,7 @@ impl<'a> CommitReadings<'a> {
 
     /// What is not stored is read again.
     async fn note(&self, noted: impl Future<Output = Result<(), store::error::Error>>) {
-        if let Err(error) = noted.await {
+        if let Err(error) = with_store_timeout(noted).await {
             let error = &error as &dyn std::error::Error;
             tracing::debug!(error, "what was read of a commit is not stored");
         }

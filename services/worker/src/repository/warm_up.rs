@@ -119,8 +119,9 @@ impl WarmUp {
         let git = &settings.git_credentials;
         let ask = async |question| {
             let mut git_prefixes = vec![];
-            if find_address(git.keys(), url).is_some() {
-                let egress = Egress::new(Arc::clone(deps), identity.clone(), project.clone());
+            let egress = Egress::new(Arc::clone(deps), identity.clone(), project.clone());
+            let has_door = find_address(git.keys(), url).is_some();
+            if has_door {
                 // The call of the sandbox below removes the door. If it does not arrive, the next warm-up of the project does, or the broker after a week.
                 egress.open_for_clone(CloneAccess { git, url }).await?;
                 git_prefixes = git.keys().map(ToString::to_string).collect();
@@ -135,10 +136,18 @@ impl WarmUp {
             let question = v1::ReadSourceRequest { ahead: true, ..question };
             let messages = reading::messages(question, tokio_stream::once(header));
             // Not repeated: a machine that is busy or away has no time for this.
-            deps.sandbox.client().read_source(messages).await.map(tonic::Response::into_inner)
+            let read = deps.sandbox.client().read_source(messages).await;
+            if has_door && read.is_err() {
+                // A call that was refused early has removed nothing.
+                egress.close_to_repositories().await;
+            }
+            read.map(tonic::Response::into_inner)
         };
         // The first question of a turn: what the configuration itself names is known only from the answer.
         let known = readings.find(&[]).await?;
+        if source.is_fixed() && known.as_ref().is_some_and(|known| known.reading.is_some()) {
+            return Ok(());
+        }
         readings.ask(known, &[], ask).await.map(drop)
     }
 }

@@ -16,12 +16,15 @@ use crate::process::{
 };
 use attempt::Attempt;
 use chassis::lock;
-use domain::{ids::ProjectId, session::Source};
+use domain::{ids::ProjectId, opening::Assurance, session::Source};
 use means::Means;
 pub(crate) use means::{OpenWorkspace, WorkspaceOrigin};
 use rpc::v1;
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{sync::OnceCell, time::Instant};
@@ -36,6 +39,8 @@ const FAILURE_COUNTS: Duration = Duration::from_secs(3);
 pub(crate) struct Workspace {
     means: Means,
     open: Arc<OnceCell<OpenWorkspace>>,
+    /// Whether this loop has asked for the files.
+    is_asked_for: Arc<AtomicBool>,
     /// The last attempt that failed.
     failure: Arc<Mutex<Option<OpeningFailure>>>,
 }
@@ -58,7 +63,12 @@ impl OpeningFailure {
 
 impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
-        Self { means: Means::new(deps, identity, origin), open: Arc::default(), failure: Arc::default() }
+        Self {
+            means: Means::new(deps, identity, origin),
+            open: Arc::default(),
+            is_asked_for: Arc::default(),
+            failure: Arc::default(),
+        }
     }
 
     /// The project of its session.
@@ -76,7 +86,7 @@ impl Workspace {
         &self.means.egress
     }
 
-    /// Whether the session starts from a repository, whose files must exist even if no tool reads them.
+    /// Whether the session starts from a repository.
     pub(crate) fn has_source(&self) -> bool {
         self.means.has_source()
     }
@@ -92,6 +102,7 @@ impl Workspace {
     /// # Errors
     /// `workspace_lost`; `store_unavailable`; those of the sandbox.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
+        self.is_asked_for.store(true, Ordering::Relaxed);
         let begun_at = Instant::now();
         let opening = self.means.identity.opening();
         let open = || async {
@@ -113,7 +124,8 @@ impl Workspace {
         self.was_opened() || self.found().is_some()
     }
 
-    /// Finds what the commit of the source has for agents, without files. `None`: the files count, because there are some, or an agent may have written them.
+    /// Finds what the commit of the source has for agents, without files. `None`: the files count, because this loop has asked for them, an agent may have
+    /// written them, or some of their content comes from elsewhere.
     ///
     /// # Errors
     /// `store_unavailable`; those of a clone.
@@ -124,16 +136,24 @@ impl Workspace {
         let Means { deps, identity, progress, origin, .. } = &self.means;
         let WorkspaceOrigin { project, source, .. } = origin;
         let readings = CommitReadings::of(deps, identity.tenant, identity.epoch, project, source);
-        let Some(readings) = readings.filter(|_| !self.is_open()) else { return Ok(None) };
+        // An opening that is under way has the door.
+        let is_asked_for = self.was_opened() || self.is_asked_for.load(Ordering::Relaxed);
+        let Some(readings) = readings.filter(|_| !is_asked_for) else { return Ok(None) };
         let ask = async |question| {
             let read = Box::pin(Attempt::new(&self.means).read_source(question));
-            match progress.notify_while(deps, identity, read).await {
-                // Another loop of the same tree has opened the files meanwhile.
-                Err(status) if is_sealed(&status) => Ok(v1::ReadSourceResponse::default()),
-                read => read,
-            }
+            progress.notify_while(deps, &identity.without_epoch(), read).await
         };
-        readings.read(instructions, ask).await
+        // A script of an earlier turn may have left the door open.
+        let closed = self.means.egress.close(Assurance::IfPossible).await;
+        let read = match closed {
+            Ok(()) => readings.read(instructions, ask).await,
+            Err(status) => Err(status),
+        };
+        match read {
+            // Another loop of the same tree has opened the files meanwhile.
+            Err(status) if is_sealed(&status) => Ok(None),
+            read => Ok(read?.filter(|read| !read.has_linked_content)),
+        }
     }
 
     /// What this loop found when it opened the workspace; `None`: it has not opened it.
@@ -144,11 +164,6 @@ impl Workspace {
     /// Takes what people must know about the environment of this loop: the repository has another one. `None` if an earlier loop opened the files.
     pub(crate) fn take_environment_notice(&self) -> Option<EnvironmentNotice> {
         self.means.take_notice()
-    }
-
-    /// Whether there is something that [`Workspace::take_environment_notice`] would take.
-    pub(crate) fn has_environment_notice(&self) -> bool {
-        self.means.has_notice()
     }
 
     /// Why this loop opened a copy without what is installed in its origin.
@@ -163,7 +178,8 @@ impl Workspace {
 
     async fn open(&self) -> Result<OpenWorkspace, Status> {
         let Means { deps, identity, progress, .. } = &self.means;
-        match progress.notify_while(deps, identity, Box::pin(Attempt::new(&self.means).open())).await {
+        let opening = Box::pin(Attempt::new(&self.means).open());
+        match progress.notify_while(deps, identity, opening).await {
             // Another loop of the same tree has opened the files meanwhile.
             Err(status) if is_sealed(&status) => self.means.find().await?.ok_or_else(lost),
             opened => opened,

@@ -141,13 +141,14 @@ impl Tool {
         }
     }
 
-    /// Whether a call needs the files of the session, or its door to the network, which leads there only when the files are open.
+    /// Whether a call needs the files of the session, or its door to the network, which leads there only when the files are open. Subtasks find the files
+    /// open, so that they do not take the door from each other.
     pub(crate) fn needs_files(self) -> bool {
         match self {
             Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::Glob | Self::Grep => true,
             Self::List | Self::MultiEdit | Self::Read | Self::Skill | Self::Write => true,
-            Self::Network | Self::WebFetch => true,
-            Self::PlanExit | Self::Question | Self::Task | Self::TodoRead | Self::TodoWrite => false,
+            Self::Network | Self::Task | Self::WebFetch => true,
+            Self::PlanExit | Self::Question | Self::TodoRead | Self::TodoWrite => false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The guidance of a turn: a separate task opens the workspace and reads the guidance of the repository.
+//! The guidance of a turn: a separate task reads it, from the files of the session, or from the commit of its source while there are none.
 
 use super::session::Session;
 use crate::repository::{
@@ -39,26 +39,6 @@ enum Need {
     Read,
 }
 
-/// What the loop knows of the files.
-#[derive(Debug, Clone, Copy)]
-struct FilesKnown<'a> {
-    may_exist: bool,
-    /// The base commit of the files, if this loop has opened them.
-    opened: Option<&'a str>,
-    /// Whether their opening found something that people must know.
-    has_notice: bool,
-}
-
-impl<'a> FilesKnown<'a> {
-    fn of(session: &'a Session) -> Self {
-        Self {
-            may_exist: session.may_have_files(),
-            opened: session.workspace.found().map(|found| found.base_commit.as_str()),
-            has_notice: session.workspace.has_environment_notice(),
-        }
-    }
-}
-
 impl TurnGuidance {
     pub(super) fn new(above: SettingsAbove) -> Self {
         Self { above, guidance: Arc::default(), read_for: None, told: vec![], reading: None }
@@ -69,22 +49,15 @@ impl TurnGuidance {
         &self.guidance
     }
 
-    /// What people must know of the guidance: mistakes, files that were not read, and an environment that is not used. The turn that opens the files also
-    /// leaves a note about that in the conversation.
-    pub(super) fn notices(&mut self, session: &Session) -> Vec<Event> {
+    /// What people must know of the guidance, and have not been told in this turn: mistakes, files that were not read, and an environment that is not used.
+    pub(super) fn notices(&mut self) -> Vec<Event> {
         let Guidance { problems, too_large, environment_notice, .. } = &*self.guidance;
         let problems = problems.as_deref().map(left_out_error);
         let unused = environment_notice.as_ref().map(|notice| notice.error());
         let errors = problems.into_iter().chain(too_large_error(too_large)).chain(unused);
         let new: Vec<Error> = errors.filter(|error| !self.told.contains(error)).collect();
         self.told.extend(new.iter().cloned());
-        let mut events: Vec<Event> = new.into_iter().map(Event::SessionError).collect();
-        if let (Some(notice), Some(user)) =
-            (session.workspace.take_environment_notice(), session.newest_user())
-        {
-            events.extend(note(session, user, notice.text));
-        }
-        events
+        new.into_iter().map(Event::SessionError).collect()
     }
 
     /// The settings: including those of the repository once they were read.
@@ -97,14 +70,15 @@ impl TurnGuidance {
 
     /// Whether the guidance of this turn was read, if there can be any.
     pub(super) fn is_guided(&self, session: &Session) -> bool {
-        self.need(session.newest_user().map(|user| &user.id), FilesKnown::of(session)) == Need::Nothing
+        self.need(session.newest_user().map(|user| &user.id), session.may_have_files(), opened(session))
+            == Need::Nothing
     }
 
-    fn need(&self, prompt: Option<&MessageId>, files: FilesKnown<'_>) -> Need {
-        let is_told =
-            files.opened.is_none_or(|opened| !files.has_notice && !self.guidance.is_outdated(opened));
-        let is_read = prompt.is_none_or(|prompt| self.read_for.as_ref() == Some(prompt) && is_told);
-        if is_read || !files.may_exist {
+    /// `opened` is the base commit of the files, if this loop has opened them.
+    fn need(&self, prompt: Option<&MessageId>, may_have_files: bool, opened: Option<&str>) -> Need {
+        let is_valid = opened.is_none_or(|opened| !self.guidance.is_outdated(opened));
+        let is_read = prompt.is_none_or(|prompt| self.read_for.as_ref() == Some(prompt) && is_valid);
+        if is_read || !may_have_files {
             Need::Nothing
         } else if self.reading.is_some() {
             Need::Wait
@@ -116,7 +90,7 @@ impl TurnGuidance {
     /// Starts to read the guidance of this turn, unless it is known. Whether it is being read.
     pub(super) fn read(&mut self, session: &Session) -> bool {
         let Some(user) = session.newest_user() else { return false };
-        match self.need(Some(&user.id), FilesKnown::of(session)) {
+        match self.need(Some(&user.id), session.may_have_files(), opened(session)) {
             Need::Nothing => return false,
             Need::Wait => {}
             Need::Read => {
@@ -147,6 +121,18 @@ impl TurnGuidance {
     }
 }
 
+/// The base commit of the files, if this loop has opened them.
+fn opened(session: &Session) -> Option<&str> {
+    session.workspace.found().map(|found| found.base_commit.as_str())
+}
+
+/// The note about the environment with which this loop has opened the files, unless it was left before.
+pub(super) fn note_of_opening(session: &Session) -> Vec<Event> {
+    let Some(user) = session.newest_user() else { return vec![] };
+    let notice = session.workspace.take_environment_notice();
+    notice.map_or(vec![], |notice| note(session, user, notice.text).into())
+}
+
 /// A message for people that needs no answer. The model does not get it.
 fn note(session: &Session, user: &User, text: String) -> [Event; 2] {
     let message = User { system: None, tools: None, format: None, ..session.copy_of(user) };
@@ -164,47 +150,31 @@ mod tests {
     async fn guidance_is_read_once_for_each_prompt() {
         let (first, second): (MessageId, MessageId) = ("msg_1".parse().unwrap(), "msg_2".parse().unwrap());
         let reading = || tasks::spawn_owned("guidance", std::future::pending());
-        let files = FilesKnown { may_exist: true, opened: None, has_notice: false };
-        let opened = FilesKnown { opened: Some("c1"), ..files };
-        for (what, read_for, is_reading, prompt, files, want) in [
-            ("a first prompt", None, false, Some(&first), files, Need::Read),
-            ("while it is read", None, true, Some(&first), files, Need::Wait),
-            ("after it was read", Some(&first), false, Some(&first), files, Need::Nothing),
-            ("after its commit was opened", Some(&first), false, Some(&first), opened, Need::Nothing),
+        for (what, read_for, is_reading, prompt, may_have_files, opened, want) in [
+            ("a first prompt", None, false, Some(&first), true, None, Need::Read),
+            ("while it is read", None, true, Some(&first), true, None, Need::Wait),
+            ("after it was read", Some(&first), false, Some(&first), true, None, Need::Nothing),
             (
-                "after another commit was opened",
+                "after its commit was opened",
                 Some(&first),
                 false,
                 Some(&first),
-                FilesKnown { opened: Some("c2"), ..files },
-                Need::Read,
-            ),
-            (
-                "with something to tell",
-                Some(&first),
-                false,
-                Some(&first),
-                FilesKnown { has_notice: true, ..opened },
-                Need::Read,
-            ),
-            ("a second prompt", Some(&first), false, Some(&second), files, Need::Read),
-            (
-                "an empty workspace",
-                None,
-                false,
-                Some(&first),
-                FilesKnown { may_exist: false, ..files },
+                true,
+                Some("c1"),
                 Need::Nothing,
             ),
-            ("no prompt", None, false, None, files, Need::Nothing),
+            ("after another one was opened", Some(&first), false, Some(&first), true, Some("c2"), Need::Read),
+            ("a second prompt", Some(&first), false, Some(&second), true, None, Need::Read),
+            ("an empty workspace", None, false, Some(&first), false, None, Need::Nothing),
+            ("no prompt", None, false, None, true, None, Need::Nothing),
         ] {
             let mut guidance = TurnGuidance::new(SettingsAbove::of(&[], &[]).unwrap());
             guidance.read_for = read_for.cloned();
             guidance.reading = is_reading.then(reading);
-            let origin = GuidanceOrigin::Commit { has_linked_content: false };
+            let origin = GuidanceOrigin::Commit;
             guidance.guidance =
                 Arc::new(Guidance { base_commit: "c1".to_owned(), origin, ..Guidance::default() });
-            assert_eq!(guidance.need(prompt, files), want, "{what}");
+            assert_eq!(guidance.need(prompt, may_have_files, opened), want, "{what}");
         }
     }
 }

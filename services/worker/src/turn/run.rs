@@ -224,7 +224,7 @@ impl Loop {
         let has_ended = matches!(report.event, CallEvent::Ended { .. });
         let signal = tool_calls::store_report(&mut self.session, report).await?;
         if has_ended {
-            self.tell_branch().await?;
+            self.tell_opening().await?;
             self.reports.report(&self.session).await;
         }
         Ok(signal)

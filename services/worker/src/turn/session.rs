@@ -303,6 +303,9 @@ impl Session {
     /// Ends the session's process in the sandbox, also one that is still starting.
     pub(super) fn release_sandbox(&mut self) {
         let start = self.sandbox_start.take();
+        if start.is_none() && !self.workspace.is_open() {
+            return;
+        }
         self.deps.sandbox.release(&self.deps.tasks, &self.identity, start);
     }
 }

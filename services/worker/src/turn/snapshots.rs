@@ -158,11 +158,9 @@ impl Snapshots {
         self.settling = unsettled.map(|step| step.id.clone());
         let tracking = async move {
             if let Some(opening) = opening {
-                match tokio::time::timeout(patience, opening.ready()).await {
-                    Ok(Ok(())) => {}
-                    // The calls need the files too, and report their problems.
-                    Ok(Err(_)) => return Ok(None),
-                    Err(_) => return Err(SnapshotMissing),
+                // The calls need the files too, and report their problems. They wait as long as it takes: an opening that nobody waits for is given up.
+                if opening.ready().await.is_err() {
+                    return Ok(None);
                 }
             }
             look(&deps, &identity, earlier, patience).await

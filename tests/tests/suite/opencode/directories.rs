@@ -244,7 +244,7 @@ async fn an_operator_can_refuse_unknown_directories() {
     assert!(projects.contains(&app.id) && !projects.contains("/home/me/other"), "{projects}");
 }
 
-/// A client that starts shows what the repository defines, as the newest session with open files has it. A search for files opens them.
+/// A client that starts shows what the repository defines, as the newest session with open files has it, else as its commit does.
 #[tokio::test]
 async fn what_a_repository_defines_is_listed_once_its_commit_was_read_and_its_files_once_they_are_open() {
     let stack = Stack::start().await;
@@ -270,6 +270,8 @@ async fn what_a_repository_defines_is_listed_once_its_commit_was_read_and_its_fi
     assert_eq!((defined().await, has_skill().await), ([false; 3], false), "the commit was not read");
     run(&stack.api, &session, "@text read").await;
     assert_eq!((defined().await, has_skill().await), ([true; 3], false), "no tool has opened the files");
+    assert_eq!(client.get("/find/file?query=greet").await, json!([]));
+    run(&stack.api, &session, &format!("{}\n@text run", bash("true"))).await;
     let found = client.get("/find/file?query=greet").await;
     assert_eq!(found, json!([".opencode/command/greet.md"]));
     assert_eq!((defined().await, has_skill().await), ([true; 3], true));

@@ -44,16 +44,12 @@ async fn sessions_of_a_branch_ask_the_server_for_its_commit_and_read_each_commit
     let together = join_all((0..8).map(|_| testbed.session())).await;
     let before = testbed.server.requests().len();
     join_all(together.iter().map(|session| say(&testbed, session))).await;
-    let asked = testbed.server.requests().len() - before;
+    assert_eq!(testbed.transfers_since(before), 1);
     let lone = testbed.session().await;
     let_commits_age(&testbed).await;
     let before = testbed.server.requests().len();
     say(&testbed, &lone).await;
-    let asked_for_tip = testbed.server.requests().len() - before;
-    assert!(
-        0 < asked_for_tip && asked_for_tip < asked,
-        "{asked_for_tip} requests for the commit alone, {asked} for a clone"
-    );
+    assert_eq!(testbed.transfers_since(before), 0, "it asks for the commit alone");
     for session in together.iter().chain([&lone]) {
         assert!(systems(&testbed, session)[0].contains("Be brief."));
         assert!(!testbed.stack.workspace(session).join("tree").exists());

@@ -92,6 +92,11 @@ async fn an_aborted_install_leaves_no_secrets_at_the_door() {
         newest(&stack).await.unwrap().state() == v1::EnvironmentState::Ready
     })
     .await;
+    assert_eq!(run(api, &session, "@text hello").await.0, "done");
+    assert!(
+        matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))),
+        "no tool asked for files"
+    );
     assert_eq!(run(api, &session, &format!("{}\n@text over", bash("true"))).await.0, "done");
     assert!(stack.workspace(&session).join("tree/package-lock.json").is_file(), "the files are open");
     assert!(matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))));

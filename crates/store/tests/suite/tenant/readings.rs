@@ -71,3 +71,16 @@ async fn a_reading_belongs_to_its_project_and_is_forgotten_after_a_week() {
     assert_eq!(world.store.forget_old_readings().await.unwrap(), 2);
     assert_eq!(world.store.find_source_commit(tenant, of(&world.project, &main), &[]).await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_project_keeps_its_newest_readings() {
+    let world = World::new().await;
+    let (store, tenant, project) = (&world.store, world.tenant, &world.project);
+    let main = git(None);
+    let many = "insert into commit_reading (tenant_id, project_id, commit, question, reading, read_at)
+                select tenant_id, id, 'old' || n, 'q', 'x', now() - n * interval '1 minute' from project, generate_series(1, 150) n";
+    world.sql(many).await;
+    store.note_reading(tenant, of(project, &main), reading("c1")).await.unwrap();
+    world.sql("do $$ begin assert (select count(*) from commit_reading) = 100; end $$").await;
+    world.sql("do $$ begin assert (select count(*) from commit_reading where commit in ('c1', 'old1', 'old99')) = 3; end $$").await;
+}

@@ -13,10 +13,7 @@ use crate::{
     scope::Scope,
     state::State,
 };
-use domain::{
-    ids::TenantId,
-    session::{Origin, WORKSPACE},
-};
+use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, ErrorCode, FileKind};
 use std::ops::Range;
@@ -162,7 +159,7 @@ impl DirectoryFiles {
         Ok(reader.read_file(request).await?.data)
     }
 
-    /// Lists the paths of the files. Opens them if no prompt has done so yet.
+    /// Lists the paths of the files.
     ///
     /// # Errors
     /// Those of [`DirectoryFiles::list`].
@@ -174,12 +171,11 @@ impl DirectoryFiles {
             ..Default::default()
         };
         let reader = self.reader().await?;
-        let glob = || reader.glob_files(request.clone());
-        let files = self.or_none(self.with_files(glob).await)?;
+        let files = self.or_no_files(reader.glob_files(request).await)?;
         Ok(files.entries.into_iter().map(|entry| entry.path).collect())
     }
 
-    /// Finds the lines that match a regular expression. Opens the files if no prompt has done so yet.
+    /// Finds the lines that match a regular expression.
     ///
     /// # Errors
     /// Those of [`DirectoryFiles::list`].
@@ -191,8 +187,7 @@ impl DirectoryFiles {
             ..Default::default()
         };
         let reader = self.reader().await?;
-        let grep = || reader.grep_files(request.clone());
-        let found = self.or_none(self.with_files(grep).await)?;
+        let found = self.or_no_files(reader.grep_files(request).await)?;
         let span = |span: v1::GrepSpan| span.start as usize..span.end as usize;
         let line = |line: v1::GrepMatch| LineMatch {
             path: line.path,
@@ -270,25 +265,9 @@ impl DirectoryFiles {
         Some(SkillFile { name: skill.name, description: skill.description, location, content })
     }
 
-    /// Makes a call that needs the files. Files of a repository are opened for it.
-    async fn with_files<T, C: Future<Output = Result<T, Status>>>(
-        &self,
-        call: impl Fn() -> C,
-    ) -> Result<T, Error> {
-        if self.session.source.origin == Origin::Empty {
-            return call().await.map_err(Error::from);
-        }
-        workspace::with_files(&self.state, self.tenant, &self.session.workspace_id, call).await
-    }
-
     /// The result, or an empty one before the workspace exists.
     fn or_no_files<T: Default>(&self, answer: Result<T, Status>) -> Result<T, Error> {
-        self.or_none(answer.map_err(Error::from))
-    }
-
-    /// The same for a call that may have opened the files.
-    fn or_none<T: Default>(&self, answer: Result<T, Error>) -> Result<T, Error> {
-        match answer.map_err(|error| error.about_files(self.session.has_workspace)) {
+        match answer.map_err(|status| Error::from(status).about_files(self.session.has_workspace)) {
             Ok(answer) => Ok(answer),
             Err(Error::Sandbox(refusal)) if refusal.code == Some(ErrorCode::WorkspaceMissing) => {
                 Ok(T::default())

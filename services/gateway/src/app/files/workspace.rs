@@ -1,4 +1,4 @@
-//! Opens the workspace of a session that has not had a prompt yet, as its first prompt would.
+//! Opens the workspace of a session whose loops have not opened it, as the first call of a tool would.
 
 use crate::{
     app::settings::{self, SessionFiles},

@@ -96,7 +96,7 @@ impl TerminalHost {
         Some(fence(self.tenant, &self.session))
     }
 
-    /// Starts a program in a new terminal. Opens the workspace if no prompt has done so yet.
+    /// Starts a program in a new terminal. Opens the workspace if no loop has done so yet.
     ///
     /// # Errors
     /// `terminals_too_many`, `argument_invalid`, `path_outside_workspace`, `file_not_found`; `workspace_missing` if a loop had

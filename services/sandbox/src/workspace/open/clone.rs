@@ -43,7 +43,7 @@ const TIP_SCRIPT: &str = concat!(
     include_str!("../reach.sh"),
     include_str!("../tip.sh")
 );
-/// Longest question for the commit of a revision; milliseconds. A clone then asks again, and tells what is wrong with the server.
+/// Longest question for the commit of a revision; milliseconds. Beyond it: the repository is cloned, which tells what is wrong with the server.
 const TIP_MS: u64 = 20_000;
 /// Bytes of the script's answer. The script is killed when it prints more.
 const ANSWER_BYTES_MAX: usize = 1024;
@@ -184,8 +184,16 @@ impl GitClone<'_> {
         let SourceAccess { from, url, way, mounts, network } = self.access(server_door.as_ref())?;
         let arguments = vec![from.to_owned(), url, self.revision.to_owned(), way, self.branch.to_owned()];
         let blank = Task::new(self.session.key.tenant, self.uid, Duration::from_millis(TIP_MS));
-        let task = Task { script: TIP_SCRIPT, arguments, mounts, network, queue: Queue::Transfer, ..blank };
-        let output = self.session.shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
+        let task = Task { script: TIP_SCRIPT, arguments, mounts, network, queue: Queue::Question, ..blank };
+        let output = match self.session.shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await {
+            Ok(output) => output,
+            Err(error) if error.code() == ErrorCode::CallerLeft => return Err(error),
+            // The server is slow, or others ask much. A clone asks again, and has more time.
+            Err(error) => {
+                tracing::debug!("a server did not tell a commit: {error}");
+                return Ok(None);
+            }
+        };
         let tip = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         Ok(Some(tip).filter(|tip| output.code == 0 && is_object_id(tip)))
     }

@@ -64,11 +64,17 @@ pub async fn run(
     if session.find_workspace().await?.is_some() {
         return Ok(v1::ReadSourceResponse::default());
     }
-    if !question.known_commit.is_empty() {
+    let of_draft = files.draft.as_ref().map(|draft| draft.base_commit.clone());
+    if !question.known_commit.is_empty() || of_draft.is_some() {
         let place = HelperDirectory::take(session)?;
         let tip = spec.clone_of(source, session, place.scratch.path(), place.uid).find_tip(left).await;
         place.scratch.remove().await;
-        if tip?.is_some_and(|tip| tip == question.known_commit) {
+        let tip = tip?;
+        if of_draft.is_some() && tip.is_some() && of_draft != tip {
+            // The session has no files of an older commit than the one that guides it.
+            files.draft = None;
+        }
+        if tip.is_some_and(|tip| tip == question.known_commit) {
             return Ok(known(question));
         }
     }

@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
         let read = read.await;
         if self.clone_door != CloneDoor::default() {
             // A person may open the files before a loop sets the rules of the door again.
-            means.egress.close(Assurance::IfPossible).await?;
+            means.egress.close_to_repositories().await;
         }
         read
     }

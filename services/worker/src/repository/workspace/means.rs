@@ -76,7 +76,7 @@ impl Means {
         }
     }
 
-    /// Whether the session starts from a repository, whose files must exist even if no tool reads them.
+    /// Whether the session starts from a repository.
     pub(super) fn has_source(&self) -> bool {
         self.origin.source.origin != Origin::Empty
     }
@@ -84,11 +84,6 @@ impl Means {
     /// Notes what people must know about the environment.
     pub(super) fn set_notice(&self, notice: Option<EnvironmentNotice>) {
         *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = notice;
-    }
-
-    /// Whether people have not been told yet.
-    pub(super) fn has_notice(&self) -> bool {
-        self.notice.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     pub(super) fn take_notice(&self) -> Option<EnvironmentNotice> {

@@ -6,6 +6,7 @@ use crate::{
     repository::guidance::{GuidanceError, configuration_error},
     tools::{outcome::failure, registry, tool::Tool},
     turn::{
+        guidance::note_of_opening,
         prompt_calls,
         session::Session,
         session_loop::Loop,
@@ -89,8 +90,8 @@ impl Loop {
         self.session.configure(&guidance.settings);
         self.session.allow_hosts(&guidance.settings);
         self.tool_calls.running.configure(&guidance.settings);
-        self.tell_branch().await?;
-        let events = self.guidance.notices(&self.session);
+        self.tell_opening().await?;
+        let events = self.guidance.notices();
         if !events.is_empty() {
             self.session.write(events, Progress::None).await?;
         }
@@ -99,11 +100,16 @@ impl Loop {
         Ok(Some(Signal::Ready(Need::Guidance)))
     }
 
-    /// Stores the branch of the files that this loop has opened, unless it is known.
-    pub(in crate::turn) async fn tell_branch(&mut self) -> Result<(), WriteError> {
+    /// Stores what people must know of the files that this loop has opened, once: their branch, and that they have another environment.
+    pub(in crate::turn) async fn tell_opening(&mut self) -> Result<(), WriteError> {
         let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
-        let Some(branch) = found.and_then(|found| self.snapshots.opened(found)) else { return Ok(()) };
-        self.session.write(vec![branch], Progress::None).await
+        let Some(found) = found else { return Ok(()) };
+        let branch = self.snapshots.opened(found);
+        let events: Vec<Event> = branch.into_iter().chain(note_of_opening(&self.session)).collect();
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.session.write(events, Progress::None).await
     }
 
     /// Whether the settings let the session continue with the files of its source. Only the turn of the session that owns the workspace

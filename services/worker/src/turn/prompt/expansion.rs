@@ -121,6 +121,8 @@ async fn find(means: &ExpansionMeans, prompt: &CommandPrompt) -> Result<Command,
     }
     let mut skills = means.guidance.skills.iter().map(|skill| &skill.name);
     if skills.any(|skill| skill == name) {
+        // A commit has its name; only the files have its text.
+        means.workspace.ready().await.map_err(|status| opening_error(&status))?;
         let exec = exec_id(&prompt.part, 0);
         let skill = means.silent_calls.perform(Tool::Skill, &exec, json!({"name": name})).await?;
         return Ok(Command { template: skill.text, ..Command::default() });

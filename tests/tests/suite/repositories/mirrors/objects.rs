@@ -22,8 +22,8 @@ const ASKED_ONCE: usize = 1;
 /// The requests for an object that comes from the server: the broker asks where it is, and reads it.
 const TRANSFER: usize = 2;
 
-/// Sessions that transfer at a time, of a tenant that is alone.
-const TURNS: usize = 12;
+/// Sessions of a tenant that transfer at a time.
+const TURNS: usize = 6;
 
 /// What happens to the file of an object.
 type Damage = fn(&Path);
