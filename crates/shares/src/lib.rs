@@ -336,17 +336,12 @@ mod tests {
         assert!(third.is_ok(), "one place is left");
         drop(lone);
         // Those that waited have what each has, although they began to wait while it was alone.
-        let mut got = vec![];
         // First each gives the little back that it waited for.
-        for _ in 0..2 {
-            queued.retain_mut(|call| match call.as_mut().now_or_never() {
-                Some(permit) => {
-                    got.push(permit.unwrap());
-                    false
-                }
-                None => true,
-            });
-        }
+        let waits = queued
+            .iter_mut()
+            .filter_map(|call| call.as_mut().now_or_never().is_none().then_some(call))
+            .collect::<Vec<_>>();
+        let got = waits.into_iter().filter_map(|call| call.as_mut().now_or_never()).collect::<Vec<_>>();
         assert_eq!(got.len(), 3);
         drop((got, others, third));
     }

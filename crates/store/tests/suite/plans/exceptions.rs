@@ -9,7 +9,7 @@ pub(super) struct Exception {
     pub reason: &'static str,
 }
 
-pub(super) const EXCEPTIONS: [Exception; 21] = [
+pub(super) const EXCEPTIONS: [Exception; 20] = [
     Exception {
         name: "audit.rs: list_audit",
         reads: &["audit by audit_pk:"],
@@ -109,10 +109,5 @@ pub(super) const EXCEPTIONS: [Exception; 21] = [
         name: "schema.rs: find_version",
         reads: &["_sqlx_migrations by"],
         reason: "there are few migrations",
-    },
-    Exception {
-        name: "tenant/readings.rs: forget_old_readings",
-        reads: &["commit_reading by commit_reading_read:", "source_commit by source_commit_seen:"],
-        reason: "upkeep; reads only what it deletes",
     },
 ];
