@@ -179,10 +179,10 @@ impl Store {
         let deletion = sqlx::query_scalar(
             "with readings as (
                delete from commit_reading where ctid = any(array(
-                 select ctid from commit_reading where read_at < now() - $1 * interval '1 day' limit $2)) returning 1),
+                 select ctid from commit_reading where read_at < now() - $1 * interval '1 day' order by read_at limit $2)) returning 1),
                   sources as (
                delete from source_commit where ctid = any(array(
-                 select ctid from source_commit where seen_at < now() - $1 * interval '1 day' limit $2)) returning 1)
+                 select ctid from source_commit where seen_at < now() - $1 * interval '1 day' order by seen_at limit $2)) returning 1)
              select (select count(*) from readings) + (select count(*) from sources)",
         );
         let removed: i64 =
