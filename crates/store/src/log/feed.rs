@@ -112,8 +112,8 @@ impl Store {
                  order by s.updated_at desc, s.id desc limit $4)
                union
                select r.session_id from session_run r where r.tenant_id = $1 and {active})
-             select l.id, l.is_active, l.retry from found f cross join lateral (
-               select s.id, s.updated_at, {active} as is_active,
+             select l.id, l.event_seq, l.is_active, l.retry from found f cross join lateral (
+               select s.id, s.updated_at, r.event_seq, {active} as is_active,
                       case when r.waiting_reason = 'back_off' then
                         (select e.properties from session_event e
                           where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
@@ -131,6 +131,7 @@ impl Store {
         let recent = |row: &sqlx::postgres::PgRow| {
             Ok(RecentSession {
                 session: parse_id("session", row.try_get("id")?)?,
+                head: unsigned(row.try_get("event_seq")?),
                 status: status(row.try_get("is_active")?, row.try_get("retry")?),
             })
         };
@@ -151,6 +152,8 @@ pub struct Window {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecentSession {
     pub session: SessionId,
+    /// The position of its newest event.
+    pub head: u64,
     /// Busy: it runs, waits for a worker, or waits for something else.
     pub status: Status,
 }

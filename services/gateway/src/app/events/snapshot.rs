@@ -31,8 +31,6 @@ use store::{
 /// The state of a session.
 #[derive(Debug)]
 pub(crate) struct SessionSnapshot {
-    /// The snapshot covers the events up to this position, and may cover later ones.
-    pub(crate) head: u64,
     pub(crate) info: Info,
     pub(crate) directory: Directory,
     /// The messages of the newest turn.
@@ -87,8 +85,6 @@ async fn get(
     messages_max: u32,
 ) -> Result<SessionSnapshot, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
-    // Read the head first: events after it are sent again, and none is missed.
-    let head = store.get_head(tenant, session).await?.seq;
     let stored = store.get_session(tenant, session).await?;
     let page = PageRequest { limit: Some(messages_max), cursor: None };
     let list = messages::list(gateway, principal, session, page, Extent::OnePage).await;
@@ -96,7 +92,7 @@ async fn get(
     turn.drain(..newest_turn(&turn));
     let todos = store.get_todos(tenant, session).await?;
     let directory = Directory::from(&stored);
-    Ok(SessionSnapshot { head, info: stored.info, directory, turn, todos })
+    Ok(SessionSnapshot { info: stored.info, directory, turn, todos })
 }
 
 /// The index of the first message of the newest turn. A turn begins with everything that was said since the last answer: notes,

@@ -191,6 +191,10 @@ impl Stream {
         let cursor = cursor.filter(|cursor| cursor.horizon <= now);
         let resumes = cursor.is_some();
         self.cursor = Arc::new(cursor.unwrap_or_else(|| TenantCursor::at(now)));
+        let begins_with_states =
+            self.view.form.wrapping == Wrapping::WithDirectory && !resumes && !self.is_unknown();
+        // Listed before the client knows that it is connected: the end of each turn that it begins afterwards arrives live.
+        let recent = if begins_with_states { self.list_recent().await? } else { vec![] };
         self.send_event("server.connected", json!({}), FrameScope::Stream).await?;
         if self.is_unknown() {
             return Ok(());
@@ -203,7 +207,7 @@ impl Stream {
                 self.send_requests().await
             }
             Wrapping::Native => self.send_requests().await,
-            Wrapping::WithDirectory => self.send_states().await,
+            Wrapping::WithDirectory => self.send_states(recent).await,
         }
     }
 
@@ -280,7 +284,8 @@ impl Stream {
         let range = BacklogRange { room: self.room.clone(), interest, since };
         let mut backlog = subscribe::open_backlog(&self.gateway, range).await?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
-            return self.send_states().await;
+            let recent = self.list_recent().await?;
+            return self.send_states(recent).await;
         }
         while let Some(BacklogPage { session, directory, events, room }) = backlog.next().await? {
             self.held = room;

@@ -6,6 +6,7 @@ use crate::{
         events::snapshot::{self, RecentRange, SessionSnapshot},
         prompts::no_files,
     },
+    errors::error::Error,
     http::v1::{shape, stream::frame::FrameScope},
     memory::room::PAGE_BYTES,
     state::now,
@@ -16,7 +17,7 @@ use domain::{
     ids::{SessionId, Timestamp},
 };
 use serde_json::json;
-use store::log::messages::MessageWithParts;
+use store::log::{feed::RecentSession, messages::MessageWithParts};
 
 /// Sessions whose state a new stream gets. It gets no state of the others.
 const STATE_SESSIONS_MAX: u32 = 20;
@@ -29,17 +30,22 @@ const NOTE_WITHIN_MS: i64 = 10_000;
 const STATE_MESSAGES_MAX: u32 = 50;
 
 impl Stream {
-    /// Sends the state of the sessions that are active or changed recently, as the events that would have led to it.
-    pub(super) async fn send_states(&mut self) -> Sent {
+    /// Lists the sessions that are active or changed recently.
+    pub(super) async fn list_recent(&self) -> Result<Vec<RecentSession>, Error> {
         let since = Timestamp(now().0 - STATE_WITHIN_MS);
         let range = RecentRange { area: self.area().cloned(), since, limit: STATE_SESSIONS_MAX };
-        let recent = snapshot::list_recent(&self.gateway, &self.principal, &range).await?;
+        snapshot::list_recent(&self.gateway, &self.principal, &range).await
+    }
+
+    /// Sends the state of sessions, as the events that would have led to it, and the open requests. Later events of these sessions than the list says
+    /// come once more.
+    pub(super) async fn send_states(&mut self, recent: Vec<RecentSession>) -> Sent {
         for recent in recent.into_iter().rev() {
             self.held = Some(self.room.take(PAGE_BYTES).await?);
             let (session, messages_max) = (&recent.session, STATE_MESSAGES_MAX);
             let snapshot = snapshot::find(&self.gateway, &self.principal, session, messages_max).await?;
             if let Some(snapshot) = snapshot {
-                self.send_state(snapshot, &recent.status).await?;
+                self.send_state(snapshot, &recent).await?;
             }
             self.held = None;
         }
@@ -81,8 +87,8 @@ impl Stream {
         Ok(())
     }
 
-    async fn send_state(&mut self, snapshot: SessionSnapshot, status: &Status) -> Sent {
-        let SessionSnapshot { head, info, directory, turn, todos } = snapshot;
+    async fn send_state(&mut self, snapshot: SessionSnapshot, recent: &RecentSession) -> Sent {
+        let SessionSnapshot { info, directory, turn, todos } = snapshot;
         let (session, scope) = (&info.id, FrameScope::Directory(&directory));
         let updated = json!({"sessionID": session, "info": shape::session(&info, &directory.name)});
         self.send_event("session.updated", updated, scope).await?;
@@ -93,8 +99,8 @@ impl Stream {
             self.send_event("todo.updated", json!({"sessionID": session, "todos": todos}), scope).await?;
         }
         // `session.idle` is the end of a turn. A client would count one that ended long ago, or take it for the end of its own.
-        self.send_event("session.status", json!({"sessionID": session, "status": status}), scope).await?;
-        self.seen.insert(session.clone(), head);
+        self.send_event("session.status", json!({"sessionID": session, "status": recent.status}), scope).await?;
+        self.seen.insert(session.clone(), recent.head);
         Ok(())
     }
 
