@@ -14,7 +14,7 @@ use super::{
 };
 use sandbox_wire::{
     frame,
-    v1::{self, FailureCode, Reply, reply, request},
+    v1::{FailureCode, Reply, reply, request},
 };
 use std::{
     ffi::OsString,
@@ -64,10 +64,8 @@ pub(super) fn print_guidance(instructions: impl Iterator<Item = OsString>) -> io
     let instructions = instructions.map(|name| name.to_string_lossy().into_owned()).collect();
     let request = wire::v1::ReadGuidanceRequest { instructions, ..Default::default() };
     let stop = Operations::default().enter(0);
-    let body = match guidance::read(&Roots::open()?, &request, &stop) {
-        Ok(guidance) => reply::Body::ReadGuidance(guidance),
-        Err(Failure { code, message }) => reply::Body::Failure(v1::Failure { code: code.into(), message }),
-    };
+    let body = answer(&Roots::open()?, request::Body::ReadGuidance(request), &stop);
+    let body = body.unwrap_or_else(reply::Body::from);
     frame::write(&mut io::stdout().lock(), &Reply { id: 0, body: Some(body) })
 }
 

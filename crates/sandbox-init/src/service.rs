@@ -23,6 +23,12 @@ impl Failure {
     }
 }
 
+impl From<Failure> for reply::Body {
+    fn from(Failure { code, message }: Failure) -> Self {
+        Self::Failure(v1::Failure { code: code.into(), message })
+    }
+}
+
 /// The connection to the service. Clones share the socket; the lock keeps frames whole.
 #[derive(Debug, Clone)]
 pub(super) struct Service(Arc<Mutex<UnixStream>>);
@@ -42,7 +48,6 @@ impl Service {
     }
 
     pub(super) fn fail(&self, id: u64, failure: Failure) {
-        let Failure { code, message } = failure;
-        self.send(id, reply::Body::Failure(v1::Failure { code: code.into(), message }));
+        self.send(id, failure.into());
     }
 }

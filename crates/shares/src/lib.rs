@@ -335,8 +335,8 @@ mod tests {
         let third = shares.acquire("third", Duration::ZERO).await;
         assert!(third.is_ok(), "one place is left");
         drop(lone);
-        // Those that waited have what each has, although they began to wait while it was alone.
-        // First each gives the little back that it waited for.
+        // The calls that waited get what each holder gets, although they began to wait while their holder was alone. First each returns the one
+        // permit that it was given, and waits for two.
         let waits = queued
             .iter_mut()
             .filter_map(|call| call.as_mut().now_or_never().is_none().then_some(call))

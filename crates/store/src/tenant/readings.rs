@@ -22,7 +22,7 @@ const READING_VERSION: u8 = 1;
 
 /// The source of a session, whose files no agent wrote.
 #[derive(Debug, Clone, Copy)]
-pub struct ReadSource<'a> {
+pub struct PeoplesSource<'a> {
     pub project: &'a ProjectId,
     pub source: &'a Source,
     /// The proof: what an agent wrote must not guide other sessions.
@@ -50,8 +50,9 @@ pub struct NewReading<'a> {
     pub reading: &'a [u8],
 }
 
-impl ReadSource<'_> {
-    fn digest(self) -> Vec<u8> {
+impl PeoplesSource<'_> {
+    /// What tells it from the other sources of its project: the SHA-256 of its origin, its revision and its branch.
+    pub fn digest(self) -> Vec<u8> {
         let Source { origin, revision, branch, .. } = self.source;
         let (kind, name) = match origin {
             Origin::Empty => ("empty", ""),
@@ -85,7 +86,7 @@ impl Store {
     pub async fn find_source_commit(
         &self,
         tenant: TenantId,
-        of: ReadSource<'_>,
+        of: PeoplesSource<'_>,
         instructions: &[String],
     ) -> Result<Option<KnownCommit>, Error> {
         let mut statements = self.statements(tenant).await?;
@@ -115,7 +116,7 @@ impl Store {
     pub async fn note_source_commit(
         &self,
         tenant: TenantId,
-        of: ReadSource<'_>,
+        of: PeoplesSource<'_>,
         commit: &str,
     ) -> Result<(), Error> {
         let upsert = sqlx::query(
@@ -137,7 +138,7 @@ impl Store {
     pub async fn note_reading(
         &self,
         tenant: TenantId,
-        of: ReadSource<'_>,
+        of: PeoplesSource<'_>,
         new: NewReading<'_>,
     ) -> Result<(), Error> {
         let upsert = sqlx::query(

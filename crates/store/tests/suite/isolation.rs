@@ -35,7 +35,7 @@ use store::{
     },
     tenant::{
         bundles::UploadContent,
-        readings::{NewReading, ReadSource},
+        readings::{NewReading, PeoplesSource},
         worktrees::Worktree,
     },
 };
@@ -86,7 +86,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     store.note_shown_layer(tenant, "sha256:a").await.unwrap();
     let source = Source { origin: Origin::GitUrl("https://h.org/a.git".to_owned()), ..Source::default() };
     let SourceFiles::People(files) = source.files() else { panic!("files of people") };
-    let of = ReadSource { project: &world.project, source: &source, files };
+    let of = PeoplesSource { project: &world.project, source: &source, files };
     let new = NewReading { commit: "c1", instructions: &[], reading: b"text" };
     store.note_reading(tenant, of, new).await.unwrap();
     broker.add_egress(tenant, &running.session, &[access("pypi.org")]).await.unwrap();

@@ -30,14 +30,13 @@ use store::{
     people::environments::EnvironmentQuery,
     rows::session_row::Session,
     session::sessions::Filter,
-    tenant::{readings::ReadSource, settings::StoredSettings, worktrees::SessionArea},
+    tenant::{readings::PeoplesSource, settings::StoredSettings, worktrees::SessionArea},
 };
 
 /// Time in which the sandbox must give the settings of a repository: a client that starts waits for them.
 const REPOSITORY_WAIT: Duration = Duration::from_secs(2);
 /// Newest sessions of a directory that are examined for open files.
 const OPEN_EXAMINED_MAX: u32 = 20;
-
 /// Sessions of a directory that are asked for the settings of their repository, one after the other.
 const KNOWN_EXAMINED_MAX: usize = 4;
 
@@ -288,7 +287,7 @@ async fn find_commit_files(
     session: &Session,
 ) -> Result<Option<Vec<v1::GuidanceFile>>, Error> {
     let SourceFiles::People(files) = session.source.files() else { return Ok(None) };
-    let of = ReadSource { project: &session.info.project_id, source: &session.source, files };
+    let of = PeoplesSource { project: &session.info.project_id, source: &session.source, files };
     let known = state.store.find_source_commit(tenant, of, &[]).await?;
     let reading = known.and_then(|known| known.reading);
     let reading = reading.and_then(|bytes| v1::ReadSourceResponse::decode(bytes.as_slice()).ok());

@@ -68,9 +68,7 @@ impl Server {
             .map_err(|error| to_status(method, &error))?;
         Ok((call, spec))
     }
-}
 
-impl Server {
     /// Reads what a source has for agents.
     pub(super) async fn read_of_source(
         &self,

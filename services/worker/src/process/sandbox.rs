@@ -183,7 +183,7 @@ impl Identity {
         })
     }
 
-    /// The same for reads that shut nobody out.
+    /// The identity for a call that reads: the sandbox service compares no epoch, so the call shuts out no other caller.
     pub(crate) fn without_epoch(&self) -> Self {
         Self { epoch: 0, ..self.clone() }
     }

@@ -8,11 +8,11 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-/// Sources after which those are forgotten that nobody reads any more.
+/// The map forgets the sources that nobody reads when it has this many.
 const SOURCES_KEPT: usize = 1_000;
 
-/// Names a source among all tenants.
-pub(crate) type SourceKey = (TenantId, ProjectId, String);
+/// A source among those of all tenants: its digest in the store.
+pub(crate) type SourceKey = (TenantId, ProjectId, Vec<u8>);
 
 #[derive(Debug, Default)]
 pub(crate) struct SourceReads(StdMutex<HashMap<SourceKey, Weak<Mutex<()>>>>);
@@ -39,7 +39,7 @@ mod tests {
     async fn readers_of_one_source_take_turns_and_others_do_not_wait() {
         let reads = SourceReads::default();
         let key = |tenant, name: &str| -> SourceKey {
-            (TenantId(uuid::Uuid::from_u128(tenant)), "prj_1".parse().unwrap(), name.to_owned())
+            (TenantId(uuid::Uuid::from_u128(tenant)), "prj_1".parse().unwrap(), name.into())
         };
         let first = reads.of(key(1, "a"));
         let _held = first.lock().await;
@@ -53,7 +53,11 @@ mod tests {
     fn sources_that_nobody_reads_are_forgotten() {
         let reads = SourceReads::default();
         for number in 0..3 * SOURCES_KEPT {
-            drop(reads.of((TenantId(uuid::Uuid::nil()), "prj_1".parse().unwrap(), number.to_string())));
+            drop(reads.of((
+                TenantId(uuid::Uuid::nil()),
+                "prj_1".parse().unwrap(),
+                number.to_string().into(),
+            )));
         }
         assert!(lock(&reads.0).len() <= SOURCES_KEPT);
     }

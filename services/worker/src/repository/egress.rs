@@ -253,24 +253,24 @@ impl Egress {
         }
     }
 
-    /// Closes the door to the repositories of a clone, after which no file is open. If the broker does not answer, the next rules close it.
+    /// Closes the door to the repositories of a clone that opened no files. If the broker does not answer, the next rules close it.
     pub(super) async fn close_to_repositories(&self) {
-        let Some(broker) = &self.deps.broker else { return };
-        let state = &mut *self.state.lock().await;
-        let closed = DoorRules::closed();
-        if let Err(status) = state.confirm(&closed, self.set(broker, &closed, Files::Closed)).await {
-            tracing::debug!("the door was not closed: {}", status.message());
-        }
+        self.shut(Files::Closed).await;
     }
 
-    /// Tells the broker that the files are open: the door then takes no rules of another loop that would still set them up.
+    /// Tells the broker that the files are open: the door then takes no rules of another loop that would still set them up. The first rules of a turn
+    /// seal it too.
     pub(super) async fn seal(&self) {
+        self.shut(Files::Open).await;
+    }
+
+    /// Sets the rules that lead nowhere, if the broker answers.
+    async fn shut(&self, files: Files) {
         let Some(broker) = &self.deps.broker else { return };
         let state = &mut *self.state.lock().await;
         let closed = DoorRules::closed();
-        // The first rules of a turn seal it too.
-        if let Err(status) = state.confirm(&closed, self.set(broker, &closed, Files::Open)).await {
-            tracing::debug!("the door was not sealed: {}", status.message());
+        if let Err(status) = state.confirm(&closed, self.set(broker, &closed, files)).await {
+            tracing::debug!("the door was not shut: {}", status.message());
         }
     }
 

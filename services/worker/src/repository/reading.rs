@@ -11,7 +11,7 @@ use domain::{
 use prost::Message as _;
 use rpc::v1::{self, open_workspace_request::Part};
 use std::time::Duration;
-use store::tenant::readings::{KnownCommit, NewReading, ReadSource};
+use store::tenant::readings::{KnownCommit, NewReading, PeoplesSource};
 use tonic::Status;
 
 /// Time for which a branch is taken to name the same commit, in the first loop of a session: sessions that begin together ask the server once. Milliseconds.
@@ -28,7 +28,7 @@ const FIRST_EPOCH: u64 = 1;
 pub(super) struct CommitReadings<'a> {
     deps: &'a Deps,
     tenant: TenantId,
-    of: ReadSource<'a>,
+    of: PeoplesSource<'a>,
     fresh_ms: u64,
 }
 
@@ -43,7 +43,7 @@ impl<'a> CommitReadings<'a> {
     ) -> Option<Self> {
         let SourceFiles::People(files) = source.files() else { return None };
         let fresh_ms = if epoch <= FIRST_EPOCH { FIRST_LOOP_FRESH_MS } else { LATER_LOOP_FRESH_MS };
-        Some(Self { deps, tenant, of: ReadSource { project, source, files }, fresh_ms })
+        Some(Self { deps, tenant, of: PeoplesSource { project, source, files }, fresh_ms })
     }
 
     /// Finds the guidance of the commit that the source names, or has it read with `ask`. `None`: the session has files already.
@@ -60,10 +60,8 @@ impl<'a> CommitReadings<'a> {
         if let Some(found) = self.find(instructions).await?.and_then(|known| self.fresh(known)) {
             return Ok(Some(found));
         }
-        let ReadSource { project, source, .. } = self.of;
-        let Source { origin, revision, branch, .. } = source;
-        let name = format!("{origin:?} {revision:?} {branch:?}");
-        let turn = self.deps.source_reads.of((self.tenant, project.clone(), name));
+        let key = (self.tenant, self.of.project.clone(), self.of.digest());
+        let turn = self.deps.source_reads.of(key);
         // A clone that takes long holds up only itself.
         let _turn = tokio::time::timeout(TURN_WAIT, turn.lock()).await;
         // The loop before may have read it meanwhile.
@@ -121,7 +119,7 @@ impl<'a> CommitReadings<'a> {
         reading.filter(|_| is_fresh).and_then(|reading| decode(&reading))
     }
 
-    /// What is not stored is read again.
+    /// Waits for a record of the store. If it fails, a later session reads the commit again.
     async fn note(&self, noted: impl Future<Output = Result<(), store::error::Error>>) {
         if let Err(error) = with_store_timeout(noted).await {
             let error = &error as &dyn std::error::Error;

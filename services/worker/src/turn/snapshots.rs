@@ -158,7 +158,8 @@ impl Snapshots {
         self.settling = unsettled.map(|step| step.id.clone());
         let tracking = async move {
             if let Some(opening) = opening {
-                // The calls need the files too, and report their problems. They wait as long as it takes: an opening that nobody waits for is given up.
+                // The calls need the files too, and report why they do not open. This waits without a bound: the sandbox service ends a clone whose
+                // caller leaves.
                 if opening.ready().await.is_err() {
                     return Ok(None);
                 }

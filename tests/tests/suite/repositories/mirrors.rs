@@ -23,8 +23,8 @@ const FETCH: &str = "/git.example.com/acme/app.git/git-upload-pack";
 const NAMES_OF_MAIN: [&str; 3] = ["", "main", "refs/heads/main"];
 
 impl Testbed {
-    /// How often objects were transferred since `requests` were there. Whoever asks what the server has makes two requests: one that only greets, and one
-    /// for the names. A transfer is a third one.
+    /// Counts the transfers of objects after the first `requests` requests. A client that asks what the server has sends two requests, a greeting and a
+    /// question for the names. A client that transfers objects sends a third one.
     pub(super) fn transfers_since(&self, requests: usize) -> usize {
         let since = self.server.requests().split_off(requests);
         let greetings = since.iter().filter(|request| request.method == "GET").count();

@@ -1,6 +1,7 @@
 //! What a commit of a private repository has for agents: read once, while sessions have no files.
 
 use super::{Testbed, URL, session};
+use crate::guidance::{run_to_end, systems};
 use e2e::turn::{bash, output, run};
 use futures::future::join_all;
 use testkit::git::Repository;
@@ -14,13 +15,6 @@ fn push(testbed: &Testbed, text: &str) {
     testbed.server.push("acme/app.git", app);
 }
 
-/// The system prompts of a session.
-fn systems(testbed: &Testbed, session: &str) -> Vec<String> {
-    let requests = testbed.stack.model.journal.requests().into_iter();
-    let own = requests.filter(|request| request.headers.get("x-session-id").is_some_and(|id| id == session));
-    own.map(|request| request.body["messages"][0].to_string()).collect()
-}
-
 /// Lets the time pass in which a branch is taken to name the same commit.
 async fn let_commits_age(testbed: &Testbed) {
     let mut owner = testbed.stack.database.owner().await;
@@ -31,8 +25,7 @@ async fn let_commits_age(testbed: &Testbed) {
 }
 
 async fn say(testbed: &Testbed, session: &str) {
-    let (outcome, transcript) = run(&testbed.stack.api, session, "@text hello").await;
-    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    run_to_end(&testbed.stack, session, "@text hello").await;
 }
 
 #[tokio::test]
@@ -51,7 +44,7 @@ async fn sessions_of_a_branch_ask_the_server_for_its_commit_and_read_each_commit
     say(&testbed, &lone).await;
     assert_eq!(testbed.transfers_since(before), 0, "it asks for the commit alone");
     for session in together.iter().chain([&lone]) {
-        assert!(systems(&testbed, session)[0].contains("Be brief."));
+        assert!(systems(&testbed.stack, session)[0].contains("Be brief."));
         assert!(!testbed.stack.workspace(session).join("tree").exists());
     }
 
@@ -59,7 +52,7 @@ async fn sessions_of_a_branch_ask_the_server_for_its_commit_and_read_each_commit
     let_commits_age(&testbed).await;
     let next = session(api, URL).await;
     say(&testbed, &next).await;
-    assert!(systems(&testbed, &next)[0].contains("Be thorough."));
+    assert!(systems(&testbed.stack, &next)[0].contains("Be thorough."));
     assert_eq!(output(api, &next, "cat file").await.unwrap(), "private\n");
 }
 
@@ -75,7 +68,7 @@ async fn files_of_a_newer_commit_guide_the_rest_of_the_turn() {
     let (outcome, _) = run(api, &session, &format!("{}\n@text read", bash("cat AGENTS.md"))).await;
     assert_eq!(outcome, "done");
     assert_eq!(api.tool_calls(&session).await.pop().unwrap().result, "Be thorough.\n");
-    let systems = systems(&testbed, &session);
+    let systems = systems(&testbed.stack, &session);
     let said: Vec<bool> = systems.iter().map(|system| system.contains("Be thorough.")).collect();
     assert_eq!(said, [false, false, true], "{systems:?}");
 }

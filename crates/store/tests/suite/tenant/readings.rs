@@ -5,7 +5,7 @@ use domain::{
     ids::ProjectId,
     session::{Origin, Source, files::SourceFiles},
 };
-use store::tenant::readings::{KnownCommit, NewReading, ReadSource};
+use store::tenant::readings::{KnownCommit, NewReading, PeoplesSource};
 
 fn git(revision: Option<&str>) -> Source {
     Source {
@@ -15,9 +15,9 @@ fn git(revision: Option<&str>) -> Source {
     }
 }
 
-fn of<'a>(project: &'a ProjectId, source: &'a Source) -> ReadSource<'a> {
+fn of<'a>(project: &'a ProjectId, source: &'a Source) -> PeoplesSource<'a> {
     let SourceFiles::People(files) = source.files() else { panic!("files of people") };
-    ReadSource { project, source, files }
+    PeoplesSource { project, source, files }
 }
 
 fn reading(commit: &'static str) -> NewReading<'static> {

@@ -1,6 +1,6 @@
 //! Checks the agents that a prompt or a session names. The gateway knows the built-in agents, those of stored settings, and those of a
-//! repository once the files of the session are open, or if its source always names the same commit. Until then, every possible name passes for a session with a repository; the worker then ends
-//! the turn with `agent_not_found`.
+//! repository once the files of the session are open, or once its commit was read if the source always names the same one. Until then, every
+//! possible name passes for a session with a repository; the worker then ends the turn with `agent_not_found`.
 
 use crate::{
     app::settings,

@@ -11,7 +11,7 @@ use crate::{
         state::{Files, Session},
     },
     tree::{meta::TREE, source::Source, track::DIRECTORY},
-    workspace::{close, configuration, snapshots::seed},
+    workspace::{close, snapshots::seed},
 };
 use rpc::v1::{self, ErrorCode};
 use std::{
@@ -98,13 +98,9 @@ pub(super) async fn take_draft(
     let uid = session.shared.uid(slot.number());
     let cloned = spec.clone_of(source, session, &build, uid).run(left).await?;
     let has_linked_content = cloned.has_linked_content(&build);
-    let ClonedFiles { base_commit, base_is_ours, origin, has_configuration, .. } = cloned;
     seed::prepare(session, uid, &build).await;
-    let configuration = if base_is_ours || !has_configuration {
-        v1::ConfigurationFiles::default()
-    } else {
-        configuration::read_from_commit(session, &build, uid, &base_commit).await?
-    };
+    let configuration = cloned.configuration(session, &build, uid).await?;
+    let ClonedFiles { base_commit, base_is_ours, origin, .. } = cloned;
     let key = spec.key.clone();
     let asked_at = Instant::now();
     Ok(Draft { key, slot, base_commit, base_is_ours, origin, has_linked_content, configuration, asked_at })

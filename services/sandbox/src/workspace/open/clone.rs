@@ -18,10 +18,10 @@ use crate::{
     },
     session::{opening::OpeningStep, state::Session},
     tree::source::{LfsOrigins, Route, Source},
-    workspace::door,
+    workspace::{configuration, door},
 };
 use domain::{egress::git::GIT_DOOR, ids::ProjectId, text::is_object_id};
-use rpc::v1::ErrorCode;
+use rpc::v1::{self, ErrorCode};
 use std::{path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -97,7 +97,7 @@ pub(super) struct ClonedFiles {
     pub(super) base_is_ours: bool,
     pub(super) origin: String,
     /// Whether the base commit may have files of configuration.
-    pub(super) has_configuration: bool,
+    has_configuration: bool,
     /// Whether there are files of Git LFS.
     pub(super) has_lfs: bool,
 }
@@ -106,6 +106,22 @@ impl ClonedFiles {
     /// Whether the files in `build` have contents that come from elsewhere.
     pub(super) fn has_linked_content(&self, build: &Path) -> bool {
         self.has_lfs || build.join(".gitmodules").symlink_metadata().is_ok()
+    }
+
+    /// Reads what the repository configures in the base commit. The user `uid` has the files, which are in `build`.
+    ///
+    /// # Errors
+    /// Those of the helper.
+    pub(super) async fn configuration(
+        &self,
+        session: &Session,
+        build: &Path,
+        uid: u32,
+    ) -> Result<v1::ConfigurationFiles, Error> {
+        if self.base_is_ours || !self.has_configuration {
+            return Ok(v1::ConfigurationFiles::default());
+        }
+        configuration::read_from_commit(session, build, uid, &self.base_commit).await
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     mirror::key::MirrorKey,
     session::{draft::Draft, slots::Slot, state::Session},
     tree::source::{LfsOrigins, Source},
-    workspace::{close, configuration, door, scratch::Scratch},
+    workspace::{close, door, scratch::Scratch},
 };
 use domain::limits;
 use rpc::v1::{self, ErrorCode};
@@ -122,13 +122,9 @@ async fn read_ahead(
         let cloned = clone.run(left).await?;
         let GitClone { build, uid, .. } = clone;
         let has_linked_content = cloned.has_linked_content(build);
-        let ClonedFiles { base_commit, base_is_ours, has_configuration, .. } = cloned;
         let guidance = read_guidance(door, build, uid, &question.instructions).await?;
-        let configuration = if has_configuration && !base_is_ours {
-            configuration::read_from_commit(door, build, uid, &base_commit).await?
-        } else {
-            v1::ConfigurationFiles::default()
-        };
+        let configuration = cloned.configuration(door, build, uid).await?;
+        let ClonedFiles { base_commit, .. } = cloned;
         Ok(answer(&base_commit, guidance, configuration, has_linked_content))
     };
     let read = read.await;
