@@ -289,5 +289,7 @@ pub const SETTINGS_PROBLEMS_MAX: usize = 100;
 /// Agents of one project: a model reads all their descriptions at every step to choose among them. Beyond it: `settings_invalid` or
 /// `config_invalid`.
 pub const SETTINGS_AGENTS_MAX: usize = 100;
+/// Files of a commit that one call reads for a prompt. A prompt that names more opens the files of its session.
+pub const SOURCE_FILES_MAX: usize = 8;
 /// Names of instruction files, over all levels: each file is read at every step. Beyond it: `settings_invalid` or `config_invalid`.
 pub const SETTINGS_INSTRUCTIONS_MAX: usize = 64;

@@ -57,6 +57,14 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Reads what [`hex`] has written.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text.len() % 2 != 0 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
 /// Whether a text is a SHA-256 as [`hex`] writes it.
 pub fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -108,6 +116,10 @@ mod tests {
         }
         assert_eq!(without_nul("a\0b"), "a\u{fffd}b");
         assert_eq!(hex(&[0, 10, 255]), "000aff");
+        assert_eq!(unhex("000aff"), Some(vec![0, 10, 255]));
+        for text in ["0", "0g", "+1", "é"] {
+            assert_eq!(unhex(text), None, "{text}");
+        }
         assert_eq!(json_bytes(&serde_json::json!({"a": ["é", 1]})), r#"{"a":["é",1]}"#.len());
         for (text, want) in [(hex(&[171; 32]), true), (hex(&[171; 31]), false), ("A".repeat(64), false)] {
             assert_eq!(is_sha256(&text), want, "{text}");

@@ -12,9 +12,10 @@ use super::{
     stop::{Operations, Stop},
     thread,
 };
+use domain::text;
 use sandbox_wire::{
     frame,
-    v1::{FailureCode, Reply, reply, request},
+    v1::{FailureCode, Reply, Request, reply, request},
 };
 use std::{
     ffi::OsString,
@@ -63,10 +64,31 @@ pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Resu
 pub(super) fn print_guidance(instructions: impl Iterator<Item = OsString>) -> io::Result<()> {
     let instructions = instructions.map(|name| name.to_string_lossy().into_owned()).collect();
     let request = wire::v1::ReadGuidanceRequest { instructions, ..Default::default() };
-    let stop = Operations::default().enter(0);
-    let body = answer(&Roots::open()?, request::Body::ReadGuidance(request), &stop);
-    let body = body.unwrap_or_else(reply::Body::from);
-    frame::write(&mut io::stdout().lock(), &Reply { id: 0, body: Some(body) })
+    print_answer(&Roots::open()?, 0, request::Body::ReadGuidance(request))
+}
+
+/// Prints the answers to requests for lines of files. `requests` has the frame of each as hexadecimal digits.
+///
+/// # Errors
+/// Those of the workspace and of the output; `InvalidInput` for what is no such request.
+pub(super) fn print_lines(requests: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let roots = Roots::open()?;
+    for digits in requests {
+        let frame = text::unhex(&digits.to_string_lossy()).ok_or(io::ErrorKind::InvalidInput)?;
+        let Some(Request { id, body: Some(operation @ request::Body::ReadLines(_)) }) =
+            frame::read(&mut frame.as_slice())?
+        else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        print_answer(&roots, id, operation)?;
+    }
+    Ok(())
+}
+
+fn print_answer(roots: &Roots, id: u64, operation: request::Body) -> io::Result<()> {
+    let stop = Operations::default().enter(id);
+    let body = answer(roots, operation, &stop).unwrap_or_else(reply::Body::from);
+    frame::write(&mut io::stdout().lock(), &Reply { id, body: Some(body) })
 }
 
 fn answer(roots: &Roots, operation: request::Body, stop: &Stop) -> Result<reply::Body, Failure> {

@@ -15,6 +15,8 @@
 //!
 //! `flotilla-init guidance [<instructions>…]`: a command of the script of a helper that prints the guidance of the files at /workspace, as the frame of a reply.
 //!
+//! `flotilla-init lines <request>…`: the same for lines of files. Each request is a frame as hexadecimal digits, and its reply has its id.
+//!
 //! `flotilla-init script <tree> <script>`: a command of a sandbox that runs the script of a setup or an install with its secrets.
 
 mod door;

@@ -39,6 +39,8 @@ const FORWARD: &str = "forward";
 const LFS: &str = "lfs";
 /// The first argument of a program that reads the guidance of files.
 const GUIDANCE: &str = "guidance";
+/// The first argument of a program that reads lines of files.
+const LINES: &str = "lines";
 /// The first argument of a program that runs a script with secrets.
 const SCRIPT: &str = "script";
 
@@ -76,6 +78,7 @@ pub(super) fn run() -> ExitCode {
             None => Err(wrong_starter()),
         },
         Some(word) if word == GUIDANCE => files::print_guidance(arguments),
+        Some(word) if word == LINES => files::print_lines(arguments),
         Some(word) if word == SCRIPT => match Script::from_arguments(arguments) {
             Some(script) => return script.run(),
             None => Err(wrong_starter()),

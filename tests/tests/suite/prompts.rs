@@ -13,7 +13,7 @@ fn part(kind: Kind) -> v1::PromptPart {
     kind.into()
 }
 
-fn file(mime: &str, url: &str) -> v1::PromptPart {
+pub(crate) fn file(mime: &str, url: &str) -> v1::PromptPart {
     let (mime, url) = (mime.to_owned(), url.to_owned());
     part(Kind::File(v1::FilePart { mime, filename: "a.txt".to_owned(), url, source_json: String::new() }))
 }

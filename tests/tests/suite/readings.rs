@@ -1,6 +1,9 @@
 //! Sessions without files: what their commit has for agents was read once.
 
-use crate::guidance::{of_session, prompt_as, run_to_end, systems, tool};
+use crate::{
+    guidance::{of_session, prompt_as, run_to_end, systems, tool},
+    prompts,
+};
 use e2e::{
     Options, Stack,
     turn::{Watch, run, run_request},
@@ -87,6 +90,41 @@ async fn a_skill_is_a_command_before_the_files_are_open() {
     .await;
     assert_eq!(outcome, "done", "{:?}", transcript.error());
     assert!(of_session(&stack, &session)[0].to_string().contains("Use pdftotext."));
+}
+
+#[tokio::test]
+async fn files_of_a_prompt_come_from_a_commit_that_is_known() {
+    let mut stack = Stack::start().await;
+    let repository = testkit::git::repository(&[("src/a.txt", "hello\nworld\n"), ("b", "\0\u{1}")]);
+    let source = upload(&stack, &repository).await;
+    let prompt = async |stack: &Stack, session: &str, names: &[&str]| {
+        let (outcome, transcript) = run_request(&stack.api, session, |prompt| {
+            prompt.text = "@text seen".to_owned();
+            let part = |name: &&str| prompts::file("text/plain", &format!("file:///workspace/{name}"));
+            prompt.parts = names.iter().map(part).collect();
+        })
+        .await;
+        assert_eq!(outcome, "done", "{:?}", transcript.error());
+        of_session(stack, session).pop().unwrap().to_string()
+    };
+    let names = ["src/a.txt?start=2", "src", "missing"];
+    let first = stack.api.session(Some(source.clone())).await;
+    prompt(&stack, &first, &names).await;
+    assert!(!stack.workspace(&first).join("tree").exists(), "no tool asked for files");
+    // What is not text comes from the files of the session.
+    prompt(&stack, &first, &["b"]).await;
+    assert!(stack.workspace(&first).join("tree").exists());
+
+    stack.stop_sandbox().await;
+    let second = stack.api.session(Some(source)).await;
+    let request = prompt(&stack, &second, &names).await;
+    for words in [
+        "<path>/workspace/src/a.txt</path>\\n<type>file</type>\\n<content>\\n2: world\\n",
+        "<type>directory</type>\\n<content>\\na.txt",
+        "failed to read /workspace/missing with the following error: ",
+    ] {
+        assert!(request.contains(words), "{words}: {request}");
+    }
 }
 
 #[tokio::test]

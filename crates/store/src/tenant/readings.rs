@@ -11,7 +11,7 @@ use sqlx::Row as _;
 
 /// Days for which a reading is kept. A commit that is still in use is read again.
 const READING_KEPT_DAYS: f64 = 7.0;
-/// Readings that a project keeps: commits of its branches, each with one or two questions. The oldest go first.
+/// Readings that a project keeps: commits of its branches, each with a few questions. The oldest go first.
 const READINGS_PROJECT_MAX: i64 = 100;
 /// Sources of which a project keeps the commit: branches, and uploads of its people. The oldest go first.
 const SOURCES_PROJECT_MAX: i64 = 1_000;
@@ -36,7 +36,7 @@ pub struct KnownCommit {
     pub commit: String,
     /// Time since a reader saw that; milliseconds.
     pub age_ms: u64,
-    /// What was read of it; `None`: nothing with these instructions.
+    /// What was read of it; `None`: nothing for this question.
     pub reading: Option<Vec<u8>>,
 }
 
@@ -44,8 +44,8 @@ pub struct KnownCommit {
 #[derive(Debug, Clone, Copy)]
 pub struct NewReading<'a> {
     pub commit: &'a str,
-    /// The instructions of the settings, which say what is read.
-    pub instructions: &'a [String],
+    /// Names what is read.
+    pub question: &'a [String],
     /// An encoded `ReadSourceResponse`.
     pub reading: &'a [u8],
 }
@@ -64,8 +64,8 @@ impl PeoplesSource<'_> {
     }
 }
 
-fn question(instructions: &[String]) -> Vec<u8> {
-    digest(std::iter::once(READING_VERSION.to_string()).chain(instructions.iter().cloned()))
+fn question_digest(question: &[String]) -> Vec<u8> {
+    digest(std::iter::once(READING_VERSION.to_string()).chain(question.iter().cloned()))
 }
 
 /// The SHA-256 of texts with their lengths.
@@ -79,7 +79,7 @@ fn digest(texts: impl IntoIterator<Item = String>) -> Vec<u8> {
 }
 
 impl Store {
-    /// Finds the newest known commit of a source, and what was read of it with these instructions.
+    /// Finds the newest known commit of a source, and what was read of it for this question.
     ///
     /// # Errors
     /// `Db`.
@@ -87,7 +87,7 @@ impl Store {
         &self,
         tenant: TenantId,
         of: PeoplesSource<'_>,
-        instructions: &[String],
+        question: &[String],
     ) -> Result<Option<KnownCommit>, Error> {
         let mut statements = self.statements(tenant).await?;
         let found = sqlx::query(
@@ -99,7 +99,7 @@ impl Store {
         .bind(tenant.0)
         .bind(of.project.as_str())
         .bind(of.digest())
-        .bind(question(instructions))
+        .bind(question_digest(question))
         .fetch_optional(&mut *statements)
         .await?;
         statements.end();
@@ -152,7 +152,7 @@ impl Store {
         .bind(of.project.as_str())
         .bind(of.digest())
         .bind(new.commit)
-        .bind(question(new.instructions))
+        .bind(question_digest(new.question))
         .bind(new.reading);
         self.statements(tenant).await?.run(upsert).await?;
         let forget = sqlx::query(

@@ -25,7 +25,7 @@ use domain::{
         secrets::SECRET_VARIABLE_BYTES_MAX,
     },
     ids::{ProjectId, SessionId},
-    limits::{self, ENVIRONMENT_SECRETS_MAX, SECRET_NAME_BYTES_MAX},
+    limits::{self, ENVIRONMENT_SECRETS_MAX, SECRET_NAME_BYTES_MAX, SOURCE_FILES_MAX},
     session::environment::{SandboxOptions, is_script},
     text,
 };
@@ -96,7 +96,11 @@ impl Server {
         const METHOD: &str = "read_source";
         let (metadata, extensions, mut messages) = request.into_parts();
         let first = messages.next().await.transpose()?.unwrap_or_default();
-        let v1::ReadSourceRequest { workspace, mut instructions, known_commit, ahead: is_ahead } = first;
+        let v1::ReadSourceRequest { workspace, mut instructions, known_commit, ahead: is_ahead, files } = first;
+        if files.len() > SOURCE_FILES_MAX || files.iter().any(|file| file.path.len() > limits::PATH_BYTES_MAX) {
+            let text = format!("one call reads at most {SOURCE_FILES_MAX} files, with paths of {} bytes", limits::PATH_BYTES_MAX);
+            return Err(to_status(METHOD, &Error::refused(ErrorCode::ArgumentInvalid, text)));
+        }
         // No file has such a name, and no helper could get it.
         instructions.retain(|name| name.len() <= limits::PATH_BYTES_MAX && !name.contains('\0'));
         instructions.truncate(limits::SETTINGS_INSTRUCTIONS_MAX);
@@ -112,7 +116,7 @@ impl Server {
             let text = "only the session of the warm-ups of its project reads ahead";
             return Err(to_status(METHOD, &Error::refused(ErrorCode::ArgumentInvalid, text)));
         }
-        Ok((call, spec, Question { instructions, known_commit, is_ahead }))
+        Ok((call, spec, Question { instructions, files, known_commit, is_ahead }))
     }
 }
 

@@ -4,6 +4,7 @@
 use super::{
     above::SettingsAbove,
     proposal::{ChosenEnvironment, EnvironmentNotice, Proposer},
+    reading::CommitQuestion,
     workspace::Workspace,
 };
 use crate::process::{
@@ -100,7 +101,7 @@ impl Guidance {
             return Self::of(&above.documents, found, known);
         }
         let ask = async |known: &Self| {
-            if let Some(found) = workspace.read_source(&known.settings.instructions).await? {
+            if let Some(found) = workspace.read_source(CommitQuestion::Guidance(&known.settings.instructions)).await? {
                 return Ok((found.guidance.unwrap_or_default(), GuidanceOrigin::Commit));
             }
             workspace.ready().await?;

@@ -1,4 +1,4 @@
-//! What the commit of a source has for agents: its configuration and its guidance. It is read once for all sessions of the project, and stored. So the first
+//! What the commit of a source has for agents: its configuration and its guidance, and files that prompts name. It is read once for all sessions of the project, and stored. So the first
 //! model call of a session needs no files. Of a repository with submodules or files of Git LFS nothing is stored but that: what a reader gets of these depends on the
 //! reader.
 
@@ -7,6 +7,7 @@ use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use domain::{
     ids::{ProjectId, TenantId},
     session::{Source, files::SourceFiles},
+    text,
 };
 use prost::Message as _;
 use rpc::v1::{self, open_workspace_request::Part};
@@ -23,6 +24,35 @@ const TURN_WAIT: Duration = Duration::from_secs(5);
 
 /// The epoch of the first loop of a session.
 const FIRST_EPOCH: u64 = 1;
+
+/// What is read of a commit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CommitQuestion<'a> {
+    /// Its guidance, with what these instructions include.
+    Guidance(&'a [String]),
+    /// These files, in place of the guidance.
+    Files(&'a [v1::ReadLinesRequest]),
+}
+
+impl CommitQuestion<'_> {
+    fn request(self) -> v1::ReadSourceRequest {
+        match self {
+            Self::Guidance(instructions) => {
+                v1::ReadSourceRequest { instructions: instructions.to_vec(), ..Default::default() }
+            }
+            Self::Files(files) => v1::ReadSourceRequest { files: files.to_vec(), ..Default::default() },
+        }
+    }
+
+    /// Its name among the questions about a commit.
+    fn name(self) -> Vec<String> {
+        match self {
+            Self::Guidance(instructions) => instructions.to_vec(),
+            // No instruction has a zero byte.
+            Self::Files(files) => files.iter().map(|file| format!("\0{}", text::hex(&file.encode_to_vec()))).collect(),
+        }
+    }
+}
 
 /// The readings of the source of one session.
 pub(super) struct CommitReadings<'a> {
@@ -46,7 +76,7 @@ impl<'a> CommitReadings<'a> {
         Some(Self { deps, tenant, of: PeoplesSource { project, source, files }, fresh_ms })
     }
 
-    /// Finds the guidance of the commit that the source names, or has it read with `ask`. `None`: the session has files already.
+    /// Finds the answer about the commit that the source names, or has it read with `ask`. `None`: the session has files already.
     ///
     /// # Errors
     /// `store_unavailable`; those of `ask`.
@@ -54,10 +84,10 @@ impl<'a> CommitReadings<'a> {
     /// Cancel-safe.
     pub(super) async fn read(
         &self,
-        instructions: &[String],
+        question: CommitQuestion<'_>,
         ask: impl AsyncFnOnce(v1::ReadSourceRequest) -> Result<v1::ReadSourceResponse, Status>,
     ) -> Result<Option<v1::ReadSourceResponse>, Status> {
-        if let Some(found) = self.find(instructions).await?.and_then(|known| self.fresh(known)) {
+        if let Some(found) = self.find(question).await?.and_then(|known| self.fresh(known)) {
             return Ok(Some(found));
         }
         let key = (self.tenant, self.of.project.clone(), self.of.digest());
@@ -65,11 +95,11 @@ impl<'a> CommitReadings<'a> {
         // A clone that takes long holds up only itself.
         let _turn = tokio::time::timeout(TURN_WAIT, turn.lock()).await;
         // The loop before may have read it meanwhile.
-        let known = self.find(instructions).await?;
+        let known = self.find(question).await?;
         if let Some(found) = known.clone().and_then(|known| self.fresh(known)) {
             return Ok(Some(found));
         }
-        self.ask(known, instructions, ask).await
+        self.ask(known, question, ask).await
     }
 
     /// Has the source read with `ask`, unless it names the known commit. `None`: the session has files already.
@@ -79,16 +109,12 @@ impl<'a> CommitReadings<'a> {
     pub(super) async fn ask(
         &self,
         known: Option<KnownCommit>,
-        instructions: &[String],
+        question: CommitQuestion<'_>,
         ask: impl AsyncFnOnce(v1::ReadSourceRequest) -> Result<v1::ReadSourceResponse, Status>,
     ) -> Result<Option<v1::ReadSourceResponse>, Status> {
         let known = known.and_then(|KnownCommit { commit, reading, .. }| Some((commit, decode(&reading?)?)));
-        let question = v1::ReadSourceRequest {
-            instructions: instructions.to_vec(),
-            known_commit: known.as_ref().map(|(commit, _)| commit.clone()).unwrap_or_default(),
-            ..Default::default()
-        };
-        let read = ask(question).await?;
+        let known_commit = known.as_ref().map(|(commit, _)| commit.clone()).unwrap_or_default();
+        let read = ask(v1::ReadSourceRequest { known_commit, ..question.request() }).await?;
         if read.commit.is_empty() {
             return Ok(None);
         }
@@ -97,9 +123,12 @@ impl<'a> CommitReadings<'a> {
             self.note(store.note_source_commit(tenant, self.of, &read.commit)).await;
             return Ok(known.map(|(_, reading)| reading));
         }
-        let read =
-            if read.has_linked_content { v1::ReadSourceResponse { guidance: None, ..read } } else { read };
-        let new = NewReading { commit: &read.commit, instructions, reading: &read.encode_to_vec() };
+        let read = match read.has_linked_content {
+            true => v1::ReadSourceResponse { guidance: None, files: vec![], ..read },
+            false => read,
+        };
+        let new =
+            NewReading { commit: &read.commit, question: &question.name(), reading: &read.encode_to_vec() };
         self.note(store.note_reading(tenant, self.of, new)).await;
         Ok(Some(read))
     }
@@ -108,8 +137,9 @@ impl<'a> CommitReadings<'a> {
     ///
     /// # Errors
     /// `store_unavailable`.
-    pub(super) async fn find(&self, instructions: &[String]) -> Result<Option<KnownCommit>, Status> {
-        from_store(|| self.deps.store.find_source_commit(self.tenant, self.of, instructions)).await
+    pub(super) async fn find(&self, question: CommitQuestion<'_>) -> Result<Option<KnownCommit>, Status> {
+        let name = question.name();
+        from_store(|| self.deps.store.find_source_commit(self.tenant, self.of, &name)).await
     }
 
     /// The reading, if the source still names its commit.

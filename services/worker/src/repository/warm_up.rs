@@ -8,7 +8,7 @@ use super::{
     image::WorkspaceImage,
     progress::OpeningProgress,
     proposal,
-    reading::{self, CommitReadings},
+    reading::{self, CommitQuestion, CommitReadings},
 };
 use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};
 use domain::{
@@ -117,7 +117,7 @@ impl WarmUp {
             return Ok(());
         };
         let git = &settings.git_credentials;
-        let ask = async |question| {
+        let ask = async |request| {
             let mut git_prefixes = vec![];
             let egress = Egress::new(Arc::clone(deps), identity.clone(), project.clone());
             let has_door = find_address(git.keys(), url).is_some();
@@ -133,8 +133,8 @@ impl WarmUp {
                 ..v1::WorkspaceHeader::from(source)
             };
             let header = v1::OpenWorkspaceRequest { part: Some(Part::Header(header)) };
-            let question = v1::ReadSourceRequest { ahead: true, ..question };
-            let messages = reading::messages(question, tokio_stream::once(header));
+            let question = v1::ReadSourceRequest { ahead: true, ..request };
+            let messages = reading::messages(request, tokio_stream::once(header));
             // Not repeated: a machine that is busy or away has no time for this.
             let read = deps.sandbox.client().read_source(messages).await;
             if has_door && read.is_err() {
@@ -144,11 +144,12 @@ impl WarmUp {
             read.map(tonic::Response::into_inner)
         };
         // The first question of a turn: what the configuration itself names is known only from the answer.
-        let known = readings.find(&[]).await?;
+        let question = CommitQuestion::Guidance(&[]);
+        let known = readings.find(question).await?;
         if source.is_fixed() && known.as_ref().is_some_and(|known| known.reading.is_some()) {
             return Ok(());
         }
-        readings.ask(known, &[], ask).await.map(drop)
+        readings.ask(known, question, ask).await.map(drop)
     }
 }
 

@@ -8,7 +8,7 @@ mod means;
 use super::{
     egress::{Egress, is_sealed},
     proposal::EnvironmentNotice,
-    reading::CommitReadings,
+    reading::{CommitQuestion, CommitReadings},
 };
 use crate::process::{
     deps::Deps,
@@ -124,14 +124,14 @@ impl Workspace {
         self.was_opened() || self.found().is_some()
     }
 
-    /// Finds what the commit of the source has for agents, without files. `None`: the files count, because this loop has asked for them, an agent may have
+    /// Finds what the commit of the source has, without files of the session. `None`: the files count, because this loop has asked for them, an agent may have
     /// written them, or some of their content comes from elsewhere.
     ///
     /// # Errors
     /// `store_unavailable`; those of a clone.
-    pub(super) async fn read_source(
+    pub(crate) async fn read_source(
         &self,
-        instructions: &[String],
+        question: CommitQuestion<'_>,
     ) -> Result<Option<v1::ReadSourceResponse>, Status> {
         let Means { deps, identity, progress, origin, .. } = &self.means;
         let WorkspaceOrigin { project, source, .. } = origin;
@@ -139,14 +139,14 @@ impl Workspace {
         // An opening that is under way has the door.
         let is_asked_for = self.was_opened() || self.is_asked_for.load(Ordering::Relaxed);
         let Some(readings) = readings.filter(|_| !is_asked_for) else { return Ok(None) };
-        let ask = async |question| {
-            let read = Box::pin(Attempt::new(&self.means).read_source(question));
+        let ask = async |request| {
+            let read = Box::pin(Attempt::new(&self.means).read_source(request));
             progress.notify_while(deps, &identity.without_epoch(), read).await
         };
         // A script of an earlier turn may have left the door open.
         let closed = self.means.egress.close(Assurance::IfPossible).await;
         let read = match closed {
-            Ok(()) => readings.read(instructions, ask).await,
+            Ok(()) => readings.read(question, ask).await,
             Err(status) => Err(status),
         };
         match read {

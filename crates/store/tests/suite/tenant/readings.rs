@@ -21,7 +21,7 @@ fn of<'a>(project: &'a ProjectId, source: &'a Source) -> PeoplesSource<'a> {
 }
 
 fn reading(commit: &'static str) -> NewReading<'static> {
-    NewReading { commit, instructions: &[], reading: commit.as_bytes() }
+    NewReading { commit, question: &[], reading: commit.as_bytes() }
 }
 
 #[tokio::test]
@@ -31,8 +31,8 @@ async fn a_reading_is_found_by_its_source_and_its_question() {
     let (main, side, named) = (git(None), git(Some("side")), vec!["docs/*.md".to_owned()]);
     assert_eq!(store.find_source_commit(tenant, of(project, &main), &[]).await.unwrap(), None);
     store.note_reading(tenant, of(project, &main), reading("c1")).await.unwrap();
-    let find = async |source: &Source, instructions: &[String]| {
-        let found = store.find_source_commit(tenant, of(project, source), instructions).await.unwrap();
+    let find = async |source: &Source, question: &[String]| {
+        let found = store.find_source_commit(tenant, of(project, source), question).await.unwrap();
         found.map(|KnownCommit { commit, reading, .. }| (commit, reading))
     };
     let c1 = || "c1".to_owned();

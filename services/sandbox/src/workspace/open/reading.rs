@@ -1,39 +1,44 @@
-//! Reads what a commit of a repository has for agents: its configuration and its guidance. No program of a tenant runs with the cloned files meanwhile, so what
+//! Reads what a commit of a repository has for agents: its configuration and its guidance, or files that a prompt names. No program of a tenant runs with the cloned files meanwhile, so what
 //! is read is what people have committed. The session that asks keeps the files as a draft, in case it opens them; those of a warm-up are removed.
 
 use super::{
     ahead,
-    clone::{ClonedFiles, GitClone},
+    clone::GitClone,
     spec::OpenSpec,
 };
 use crate::{
+    code,
     error::Error,
-    helper::{Queue, Task, refused},
+    helper::{Output, Queue, Task, refused},
     isolation::launch::Mount,
     mirror::key::MirrorKey,
     session::{draft::Draft, slots::Slot, state::Session},
     tree::source::{LfsOrigins, Source},
     workspace::{close, door, scratch::Scratch},
 };
-use domain::limits;
+use domain::{limits, text};
 use rpc::v1::{self, ErrorCode};
 use sandbox_wire::{
     frame,
-    v1::{Reply, reply},
+    v1::{Reply, Request, reply, request},
 };
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// Prints the guidance of /workspace. `$@`: what it includes.
-const SCRIPT: &str = "exec /opt/flotilla/init guidance \"$@\"";
-/// Bytes of the guidance that a helper prints: somewhat more than its bounds in `flotilla-init` allow.
-const GUIDANCE_BYTES_MAX: usize = 1024 * 1024;
+const GUIDANCE_SCRIPT: &str = "exec /opt/flotilla/init guidance \"$@\"";
+/// Prints lines of files in /workspace. `$@`: the requests.
+const LINES_SCRIPT: &str = "exec /opt/flotilla/init lines \"$@\"";
+/// Bytes that a helper prints: somewhat more than the bounds of guidance in `flotilla-init`, and of lines, allow.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a caller wants to know of a source.
 #[derive(Debug, Default)]
 pub struct Question {
     /// What the guidance includes, as in the settings.
     pub instructions: Vec<String>,
+    /// Files to read in place of the guidance.
+    pub files: Vec<v1::ReadLinesRequest>,
     /// The commit that the caller has read before; empty: none.
     pub known_commit: String,
     /// Whether no session waits for the answer, and the mirror is to be filled.
@@ -80,10 +85,10 @@ pub async fn run(
     }
     let draft = ahead::take_draft(session, &mut files, spec, source, left).await?;
     let (build, uid) = (ahead::build_directory(session), session.shared.uid(draft.slot.number()));
-    let guidance = read_guidance(session, &build, uid, &question.instructions).await;
+    let tree = ClonedTree { session, path: &build, uid };
     let Draft { base_commit, has_linked_content, configuration, .. } = &draft;
-    let answer =
-        guidance.map(|guidance| answer(base_commit, guidance, configuration.clone(), *has_linked_content));
+    let answer = tree.answer(question, configuration.clone()).await;
+    let answer = answer.map(|answer| of_commit(answer, base_commit, *has_linked_content));
     files.draft = Some(draft);
     drop(files);
     ahead::expire(session);
@@ -122,10 +127,9 @@ async fn read_ahead(
         let cloned = clone.run(left).await?;
         let GitClone { build, uid, .. } = clone;
         let has_linked_content = cloned.has_linked_content(build);
-        let guidance = read_guidance(door, build, uid, &question.instructions).await?;
         let configuration = cloned.configuration(door, build, uid).await?;
-        let ClonedFiles { base_commit, .. } = cloned;
-        Ok(answer(&base_commit, guidance, configuration, has_linked_content))
+        let answer = ClonedTree { session: door, path: build, uid }.answer(question, configuration).await?;
+        Ok(of_commit(answer, &cloned.base_commit, has_linked_content))
     };
     let read = read.await;
     place.scratch.remove().await;
@@ -159,43 +163,102 @@ fn known(question: &Question) -> v1::ReadSourceResponse {
     v1::ReadSourceResponse { commit: question.known_commit.clone(), is_known: true, ..Default::default() }
 }
 
-fn answer(
+/// An answer that says which commit it is about.
+fn of_commit(
+    mut answer: v1::ReadSourceResponse,
     commit: &str,
-    mut guidance: v1::ReadGuidanceResponse,
-    configuration: v1::ConfigurationFiles,
     has_linked_content: bool,
 ) -> v1::ReadSourceResponse {
-    let v1::ConfigurationFiles { files, left_out, too_large } = configuration;
-    guidance.configuration = files;
-    guidance.left_out.extend(left_out);
-    guidance.too_large.extend(too_large);
-    commit.clone_into(&mut guidance.base_commit);
-    let (commit, guidance) = (commit.to_owned(), Some(guidance));
-    v1::ReadSourceResponse { commit, is_known: false, guidance, has_linked_content }
+    if let Some(guidance) = &mut answer.guidance {
+        commit.clone_into(&mut guidance.base_commit);
+    }
+    v1::ReadSourceResponse { commit: commit.to_owned(), has_linked_content, ..answer }
 }
 
-/// Reads the guidance of cloned files, by the same program that reads it in the sandbox of a session.
-async fn read_guidance(
-    session: &Session,
-    build: &Path,
+/// The files of a clone, which belong to a user of their own.
+struct ClonedTree<'a> {
+    session: &'a Session,
+    path: &'a Path,
     uid: u32,
-    instructions: &[String],
-) -> Result<v1::ReadGuidanceResponse, Error> {
-    let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
-    let task = Task {
-        script: SCRIPT,
-        arguments: instructions.to_vec(),
-        mounts: vec![Mount::read(build, "/workspace"), door::init(session)],
-        queue: Queue::Quick,
-        ..Task::new(session.key.tenant, uid, time_limit)
-    };
-    let output = session.shared.helpers.run(task, GUIDANCE_BYTES_MAX).await?;
-    match frame::read::<Reply>(&mut output.stdout.as_slice()) {
-        Ok(Some(Reply { body: Some(reply::Body::ReadGuidance(guidance)), .. })) => Ok(guidance),
-        _ => Err(refused(
-            ErrorCode::Internal,
-            "the guidance of the repository could not be read",
-            &output.stderr,
-        )),
+}
+
+impl ClonedTree<'_> {
+    /// Reads them by the same program that reads them in the sandbox of a session.
+    ///
+    /// # Errors
+    /// `internal`: the program failed; those of a helper.
+    async fn answer(
+        &self,
+        question: &Question,
+        configuration: v1::ConfigurationFiles,
+    ) -> Result<v1::ReadSourceResponse, Error> {
+        if !question.files.is_empty() {
+            let files = self.read_files(&question.files).await?;
+            return Ok(v1::ReadSourceResponse { files, ..Default::default() });
+        }
+        let printed = self.print(GUIDANCE_SCRIPT, question.instructions.clone()).await?;
+        let Some(reply::Body::ReadGuidance(mut guidance)) = printed.replies().next() else {
+            return Err(printed.failed("the guidance of the repository could not be read"));
+        };
+        let v1::ConfigurationFiles { files, left_out, too_large } = configuration;
+        guidance.configuration = files;
+        guidance.left_out.extend(left_out);
+        guidance.too_large.extend(too_large);
+        Ok(v1::ReadSourceResponse { guidance: Some(guidance), ..Default::default() })
+    }
+
+    async fn read_files(&self, files: &[v1::ReadLinesRequest]) -> Result<Vec<v1::SourceFile>, Error> {
+        let request = |file: &v1::ReadLinesRequest| {
+            let body = request::Body::ReadLines(v1::ReadLinesRequest { fence: None, ..file.clone() });
+            text::hex(&frame::encode(&Request { id: 0, body: Some(body) }))
+        };
+        let printed = self.print(LINES_SCRIPT, files.iter().map(request).collect()).await?;
+        let read: Option<Vec<_>> = printed.replies().map(source_file).collect();
+        match read {
+            Some(read) if read.len() == files.len() => Ok(read),
+            _ => Err(printed.failed("files of the repository could not be read")),
+        }
+    }
+
+    async fn print(&self, script: &'static str, arguments: Vec<String>) -> Result<Printed, Error> {
+        let Self { session, path, uid } = *self;
+        let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
+        let task = Task {
+            script,
+            arguments,
+            mounts: vec![Mount::read(path, "/workspace"), door::init(session)],
+            queue: Queue::Quick,
+            ..Task::new(session.key.tenant, uid, time_limit)
+        };
+        session.shared.helpers.run(task, ANSWER_BYTES_MAX).await.map(Printed)
+    }
+}
+
+/// What the program printed.
+struct Printed(Output);
+
+impl Printed {
+    fn replies(&self) -> impl Iterator<Item = reply::Body> {
+        let mut frames = self.0.stdout.as_slice();
+        std::iter::from_fn(move || frame::read::<Reply>(&mut frames).ok().flatten()?.body)
+    }
+
+    fn failed(&self, what: &'static str) -> Error {
+        refused(ErrorCode::Internal, what, &self.0.stderr)
+    }
+}
+
+/// `None` for a reply to another request.
+fn source_file(reply: reply::Body) -> Option<v1::SourceFile> {
+    match reply {
+        reply::Body::ReadLines(lines) => {
+            Some(v1::SourceFile { lines: Some(lines), ..Default::default() })
+        }
+        reply::Body::Failure(failure) => Some(v1::SourceFile {
+            refusal: code::of_failure(failure.code()).as_str().to_owned(),
+            reason: failure.message,
+            ..Default::default()
+        }),
+        _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The files of the workspace that a prompt names. A separate task reads them once before the model is called, and they are
+//! The files of the workspace that a prompt names. A separate task reads them, or the same of the commit while the session has none, once before the model is called, and they are
 //! stored with the prompt, so that every step and every worker sends the same text.
 
 use super::commands::broken_signal;
@@ -10,7 +10,7 @@ use crate::{
         sandbox::{Identity, has_code},
     },
     record::WriteError,
-    repository::workspace::Workspace,
+    repository::{reading::CommitQuestion, workspace::Workspace},
     tools::{
         files::read::is_document,
         outcome::{ToolError, opening_error, sandbox_error},
@@ -128,29 +128,68 @@ async fn read_all(
     identity: &Identity,
     parts: Vec<Part>,
 ) -> Result<Vec<FileContent>, ToolError> {
+    if let Some(contents) = read_of_commit(workspace, &parts).await? {
+        return Ok(contents);
+    }
     workspace.ready().await.map_err(|status| opening_error(&status))?;
     let mut contents = vec![];
     for part in parts {
         let Some(file) = part.body.as_file().cloned() else { continue };
         let address = FileAddress::of(&file);
-        let called = format!("Called the Read tool with the following input: {}", address.input());
-        contents.push(match read_one(deps, identity, &address, &file).await {
-            Ok(Content::Text(text)) => FileContent { part, texts: vec![called, text], media: None },
-            Ok(Content::Media(file)) => FileContent { part, texts: vec![called], media: Some(*file) },
-            Err(ToolError::Model(error)) => {
-                let text =
-                    format!("Read tool failed to read {} with the following error: {error}", address.path);
-                FileContent { part, texts: vec![text], media: None }
-            }
-            Err(error) => return Err(error),
-        });
+        let content = match read_one(deps, identity, &address, &file).await {
+            Err(ToolError::Model(error)) => Content::Failure(error),
+            content => content?,
+        };
+        contents.push(content.of(part, &address));
     }
     Ok(contents)
+}
+
+/// Reads the files from the commit of the source, without files of the session. `None`: the session needs its files, because they count, or because not all of
+/// these are text.
+async fn read_of_commit(
+    workspace: &Workspace,
+    parts: &[Part],
+) -> Result<Option<Vec<FileContent>>, ToolError> {
+    let addresses: Vec<_> = parts.iter().filter_map(|part| Some(FileAddress::of(part.body.as_file()?))).collect();
+    if addresses.len() > limits::SOURCE_FILES_MAX || !workspace.has_source() {
+        return Ok(None);
+    }
+    let requests: Vec<_> = addresses.iter().map(FileAddress::request).collect();
+    let read = workspace.read_source(CommitQuestion::Files(&requests)).await;
+    let Some(read) = read.map_err(|status| opening_error(&status))? else { return Ok(None) };
+    let content = |(part, (address, read)): (&Part, (&FileAddress, v1::SourceFile))| {
+        let content = match read.lines {
+            Some(lines) => Content::Text(address.text(lines)?),
+            None if read.refusal == ErrorCode::FileIsBinary.as_str() => return None,
+            None => Content::Failure(read.reason),
+        };
+        Some(content.of(part.clone(), address))
+    };
+    Ok(parts.iter().zip(addresses.iter().zip(read.files)).map(content).collect())
 }
 
 enum Content {
     Text(String),
     Media(Box<File>),
+    /// Why it cannot be read.
+    Failure(String),
+}
+
+impl Content {
+    /// What is stored of a part that names the file at `address`.
+    fn of(self, part: Part, address: &FileAddress) -> FileContent {
+        let called = format!("Called the Read tool with the following input: {}", address.input());
+        match self {
+            Self::Text(text) => FileContent { part, texts: vec![called, text], media: None },
+            Self::Media(file) => FileContent { part, texts: vec![called], media: Some(*file) },
+            Self::Failure(error) => {
+                let text =
+                    format!("Read tool failed to read {} with the following error: {error}", address.path);
+                FileContent { part, texts: vec![text], media: None }
+            }
+        }
+    }
 }
 
 async fn read_one(
@@ -194,6 +233,41 @@ impl FileAddress {
         Some(last.saturating_sub(first) + 1)
     }
 
+    /// The request for its lines, without a fence.
+    fn request(&self) -> v1::ReadLinesRequest {
+        let most = limits::TOOL_OUTPUT_LINES_MAX as u64;
+        v1::ReadLinesRequest {
+            fence: None,
+            path: self.path.clone(),
+            first_line: self.first_line.unwrap_or(1),
+            lines_max: u32::try_from(self.lines_max().unwrap_or(most).clamp(1, most)).unwrap_or(u32::MAX),
+            line_chars_max: limits::LINE_CHARS,
+            bytes_max: u32::try_from(limits::TOOL_OUTPUT_BYTES_MAX).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What was read, as a model gets it; `None` for a file that is not text.
+    fn text(&self, read: v1::ReadLinesResponse) -> Option<String> {
+        let first_line = self.first_line.unwrap_or(1);
+        if read.kind() == FileKind::Text && first_line == 1 && is_document(&read.lines) {
+            return None;
+        }
+        let path = &self.path;
+        let (kind, content) = match read.kind() {
+            FileKind::Directory => ("directory", read.lines.join("\n")),
+            FileKind::Text | FileKind::Binary | FileKind::Other | FileKind::Unspecified => {
+                let lines = (first_line..).zip(&read.lines).map(|(number, line)| format!("{number}: {line}\n"));
+                let end = (first_line + read.lines.len() as u64).saturating_sub(1);
+                let rest = match read.more {
+                    true => format!("\n(File has more lines. Use 'offset' to read beyond line {end})"),
+                    false => format!("\n(End of file - total {end} lines)"),
+                };
+                ("file", format!("{}{rest}", lines.collect::<String>()))
+            }
+        };
+        Some(format!("<path>{path}</path>\n<type>{kind}</type>\n<content>\n{content}\n</content>"))
+    }
+
     fn input(&self) -> String {
         let mut input = serde_json::json!({"filePath": self.path});
         if let Some(first) = self.first_line {
@@ -212,43 +286,16 @@ async fn read_text(
     identity: &Identity,
     address: &FileAddress,
 ) -> Result<Option<String>, ToolError> {
-    let most = limits::TOOL_OUTPUT_LINES_MAX as u64;
-    let first_line = address.first_line.unwrap_or(1);
-    let request = v1::ReadLinesRequest {
-        fence: identity.fence(),
-        path: address.path.clone(),
-        first_line,
-        lines_max: u32::try_from(address.lines_max().unwrap_or(most).clamp(1, most)).unwrap_or(u32::MAX),
-        line_chars_max: limits::LINE_CHARS,
-        bytes_max: u32::try_from(limits::TOOL_OUTPUT_BYTES_MAX).unwrap_or(u32::MAX),
-    };
+    let request = v1::ReadLinesRequest { fence: identity.fence(), ..address.request() };
     let read = deps.sandbox.call(|mut client| {
         let request = request.clone();
         async move { client.read_lines(request).await }
     });
-    let read = match read.await {
-        Ok(read) => read,
-        Err(status) if has_code(&status, ErrorCode::FileIsBinary) => return Ok(None),
-        Err(status) => return Err(sandbox_error(&status)),
-    };
-    if read.kind() == FileKind::Text && first_line == 1 && is_document(&read.lines) {
-        return Ok(None);
+    match read.await {
+        Ok(read) => Ok(address.text(read)),
+        Err(status) if has_code(&status, ErrorCode::FileIsBinary) => Ok(None),
+        Err(status) => Err(sandbox_error(&status)),
     }
-    let path = &address.path;
-    let (kind, content) = match read.kind() {
-        FileKind::Directory => ("directory", read.lines.join("\n")),
-        FileKind::Text | FileKind::Binary | FileKind::Other | FileKind::Unspecified => {
-            let lines = (first_line..).zip(&read.lines).map(|(number, line)| format!("{number}: {line}\n"));
-            let end = first_line + read.lines.len() as u64;
-            let rest = if read.more {
-                format!("\n(File has more lines. Use 'offset' to read beyond line {})", end.saturating_sub(1))
-            } else {
-                format!("\n(End of file - total {} lines)", end.saturating_sub(1))
-            };
-            ("file", format!("{}{rest}", lines.collect::<String>()))
-        }
-    };
-    Ok(Some(format!("<path>{path}</path>\n<type>{kind}</type>\n<content>\n{content}\n</content>")))
 }
 
 async fn read_media(
