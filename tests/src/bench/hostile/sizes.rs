@@ -14,8 +14,10 @@ pub struct Sizes {
     pub attacked: Duration,
     /// Repetitions at once of each attack on the gateway.
     pub parallel: usize,
-    /// Files of a large workspace.
+    /// Files of a large workspace of the hostile tenant.
     pub files: usize,
+    /// Files of the repository of the other tenant.
+    pub other_files: usize,
     /// Bytes of the file in a note.
     pub note_bytes: usize,
     /// Connections that never send anything.
@@ -32,14 +34,15 @@ impl Sizes {
         Self { without: without.to_vec(), ..sizes }
     }
 
-    /// Two minutes.
+    /// Four minutes.
     fn full() -> Self {
         Self {
-            alone: Duration::from_secs(30),
+            alone: Duration::from_secs(60),
             warm_up: Duration::from_secs(15),
-            attacked: Duration::from_secs(120),
+            attacked: Duration::from_secs(180),
             parallel: 4,
             files: 50_000,
+            other_files: 2_000,
             note_bytes: 7 << 20,
             idle_connections: 1_000,
             backlog: 500,
@@ -54,6 +57,7 @@ impl Sizes {
             attacked: Duration::from_secs(1),
             parallel: 1,
             files: 10,
+            other_files: 3,
             note_bytes: 1 << 10,
             idle_connections: 5,
             backlog: 2,
