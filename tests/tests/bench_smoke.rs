@@ -172,7 +172,7 @@ async fn a_hostile_tenant_is_measured() {
         servers: vec![],
     };
     let measured = Box::pin(hostile::measure(&victim, &hostile::sizes::Sizes::smoke())).await;
-    assert_eq!(measured.len(), 35, "{measured:?}");
+    assert_eq!(measured.len(), 48, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 
