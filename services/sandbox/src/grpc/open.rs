@@ -96,9 +96,14 @@ impl Server {
         const METHOD: &str = "read_source";
         let (metadata, extensions, mut messages) = request.into_parts();
         let first = messages.next().await.transpose()?.unwrap_or_default();
-        let v1::ReadSourceRequest { workspace, mut instructions, known_commit, ahead: is_ahead, files } = first;
-        if files.len() > SOURCE_FILES_MAX || files.iter().any(|file| file.path.len() > limits::PATH_BYTES_MAX) {
-            let text = format!("one call reads at most {SOURCE_FILES_MAX} files, with paths of {} bytes", limits::PATH_BYTES_MAX);
+        let v1::ReadSourceRequest { workspace, mut instructions, known_commit, ahead: is_ahead, files } =
+            first;
+        if files.len() > SOURCE_FILES_MAX || files.iter().any(|file| file.path.len() > limits::PATH_BYTES_MAX)
+        {
+            let text = format!(
+                "one call reads at most {SOURCE_FILES_MAX} files, with paths of {} bytes",
+                limits::PATH_BYTES_MAX
+            );
             return Err(to_status(METHOD, &Error::refused(ErrorCode::ArgumentInvalid, text)));
         }
         // No file has such a name, and no helper could get it.

@@ -101,7 +101,9 @@ impl Guidance {
             return Self::of(&above.documents, found, known);
         }
         let ask = async |known: &Self| {
-            if let Some(found) = workspace.read_source(CommitQuestion::Guidance(&known.settings.instructions)).await? {
+            if let Some(found) =
+                workspace.read_source(CommitQuestion::Guidance(&known.settings.instructions)).await?
+            {
                 return Ok((found.guidance.unwrap_or_default(), GuidanceOrigin::Commit));
             }
             workspace.ready().await?;

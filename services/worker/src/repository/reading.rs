@@ -49,7 +49,9 @@ impl CommitQuestion<'_> {
         match self {
             Self::Guidance(instructions) => instructions.to_vec(),
             // No instruction has a zero byte.
-            Self::Files(files) => files.iter().map(|file| format!("\0{}", text::hex(&file.encode_to_vec()))).collect(),
+            Self::Files(files) => {
+                files.iter().map(|file| format!("\0{}", text::hex(&file.encode_to_vec()))).collect()
+            }
         }
     }
 }

@@ -133,7 +133,7 @@ impl WarmUp {
                 ..v1::WorkspaceHeader::from(source)
             };
             let header = v1::OpenWorkspaceRequest { part: Some(Part::Header(header)) };
-            let question = v1::ReadSourceRequest { ahead: true, ..request };
+            let request = v1::ReadSourceRequest { ahead: true, ..request };
             let messages = reading::messages(request, tokio_stream::once(header));
             // Not repeated: a machine that is busy or away has no time for this.
             let read = deps.sandbox.client().read_source(messages).await;

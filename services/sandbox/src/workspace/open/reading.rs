@@ -1,11 +1,7 @@
 //! Reads what a commit of a repository has for agents: its configuration and its guidance, or files that a prompt names. No program of a tenant runs with the cloned files meanwhile, so what
 //! is read is what people have committed. The session that asks keeps the files as a draft, in case it opens them; those of a warm-up are removed.
 
-use super::{
-    ahead,
-    clone::GitClone,
-    spec::OpenSpec,
-};
+use super::{ahead, clone::GitClone, spec::OpenSpec};
 use crate::{
     code,
     error::Error,
@@ -251,9 +247,7 @@ impl Printed {
 /// `None` for a reply to another request.
 fn source_file(reply: reply::Body) -> Option<v1::SourceFile> {
     match reply {
-        reply::Body::ReadLines(lines) => {
-            Some(v1::SourceFile { lines: Some(lines), ..Default::default() })
-        }
+        reply::Body::ReadLines(lines) => Some(v1::SourceFile { lines: Some(lines), ..Default::default() }),
         reply::Body::Failure(failure) => Some(v1::SourceFile {
             refusal: code::of_failure(failure.code()).as_str().to_owned(),
             reason: failure.message,

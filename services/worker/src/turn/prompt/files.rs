@@ -151,7 +151,8 @@ async fn read_of_commit(
     workspace: &Workspace,
     parts: &[Part],
 ) -> Result<Option<Vec<FileContent>>, ToolError> {
-    let addresses: Vec<_> = parts.iter().filter_map(|part| Some(FileAddress::of(part.body.as_file()?))).collect();
+    let addresses: Vec<_> =
+        parts.iter().filter_map(|part| Some(FileAddress::of(part.body.as_file()?))).collect();
     if addresses.len() > limits::SOURCE_FILES_MAX || !workspace.has_source() {
         return Ok(None);
     }
@@ -256,7 +257,8 @@ impl FileAddress {
         let (kind, content) = match read.kind() {
             FileKind::Directory => ("directory", read.lines.join("\n")),
             FileKind::Text | FileKind::Binary | FileKind::Other | FileKind::Unspecified => {
-                let lines = (first_line..).zip(&read.lines).map(|(number, line)| format!("{number}: {line}\n"));
+                let lines =
+                    (first_line..).zip(&read.lines).map(|(number, line)| format!("{number}: {line}\n"));
                 let end = (first_line + read.lines.len() as u64).saturating_sub(1);
                 let rest = match read.more {
                     true => format!("\n(File has more lines. Use 'offset' to read beyond line {end})"),

@@ -99,7 +99,8 @@ impl Stream {
             self.send_event("todo.updated", json!({"sessionID": session, "todos": todos}), scope).await?;
         }
         // `session.idle` is the end of a turn. A client would count one that ended long ago, or take it for the end of its own.
-        self.send_event("session.status", json!({"sessionID": session, "status": recent.status}), scope).await?;
+        self.send_event("session.status", json!({"sessionID": session, "status": recent.status}), scope)
+            .await?;
         self.seen.insert(session.clone(), recent.head);
         Ok(())
     }
