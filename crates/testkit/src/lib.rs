@@ -4,6 +4,7 @@
 
 pub mod database;
 pub mod dump;
+pub mod forge;
 pub mod git;
 pub mod git_server;
 pub mod left_out;
