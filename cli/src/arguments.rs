@@ -2,7 +2,7 @@
 
 use crate::{
     commands::{
-        admin, audit, config, context, environment, key, migrate, project,
+        admin, audit, config, context, environment, github, key, migrate, project,
         requests::{answer, approvals, why},
         secret,
         session::{
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Migrate(migrate::MigrateArgs),
     /// Show or export who changed what of a tenant: keys, settings, secrets, projects, budgets.
     Audit(audit::AuditArgs),
+    /// Work on issues and pull requests at GitHub: the App, its installations, and what GitHub has told.
+    Github(github::GithubArgs),
     /// See and control the work of all tenants; for operators.
     Admin(admin::AdminArgs),
     /// List, choose, add and remove the gateways that you work with.

@@ -15,11 +15,12 @@ use rpc::{
         ErrorCode, GetSessionRequest, ListSessionChildrenRequest, Page, Session,
         admin_service_client::AdminServiceClient, audit_service_client::AuditServiceClient,
         environment_service_client::EnvironmentServiceClient, event_service_client::EventServiceClient,
-        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
-        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
-        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
-        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
+        github_service_client::GithubServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, pty_service_client::PtyServiceClient,
+        question_service_client::QuestionServiceClient, secret_service_client::SecretServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use serde_json::Value;
@@ -213,6 +214,10 @@ impl Client {
 
     pub(crate) fn audit(&self) -> AuditServiceClient<Authorized> {
         AuditServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn github(&self) -> GithubServiceClient<Authorized> {
+        GithubServiceClient::new(self.authorized())
     }
 
     pub(crate) fn tenants(&self) -> TenantServiceClient<Authorized> {

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
+pub(crate) mod github;
 pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod models;

@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Projects", &["project", "worktree", "env", "secret", "config", "models"]),
     ("Gateways", &["login", "context", "doctor", "version", "completion", "man"]),
     ("A stack on this machine", &["up", "down"]),
-    ("Administration", &["key", "audit", "tenant", "admin", "migrate"]),
+    ("Administration", &["key", "audit", "github", "tenant", "admin", "migrate"]),
     ("Services, each with all settings", &["gateway", "worker", "sandbox", "broker", "model-script"]),
 ];
 

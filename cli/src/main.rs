@@ -17,7 +17,7 @@ use anyhow::Result;
 use arguments::{Cli, Command, ServiceCommand, TenantCommand};
 use client::Client;
 use commands::{
-    admin, audit, config, context, environment, key, migrate, models,
+    admin, audit, config, context, environment, github, key, migrate, models,
     program::{doctor, manual, version},
     project,
     requests::{answer, approvals, why},
@@ -104,6 +104,7 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
             admin::run(&client, output, arguments).await?
         }
         Command::Audit(arguments) => audit::run(&connection, output, arguments).await?,
+        Command::Github(arguments) => github::run(&connection, output, arguments).await?,
         Command::Key(arguments) => key::run(&connection, output, arguments).await?,
         Command::Tenants(arguments) => {
             let client = arguments.operator.open(&connection, output)?;

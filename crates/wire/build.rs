@@ -24,7 +24,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             ".flotilla.v1.TerminalOutput.data",
         ])
         // These have the value of a secret, so `secret_value` prints them.
-        .skip_debug([".flotilla.v1.SetSecretRequest", ".flotilla.v1.PutSecretRequest"])
+        .skip_debug([
+            ".flotilla.v1.SetSecretRequest",
+            ".flotilla.v1.PutSecretRequest",
+            ".flotilla.v1.SetupGithubRequest",
+            ".flotilla.v1.PutForgeAppRequest",
+        ])
         .compile_fds(descriptors)?;
     println!("cargo::metadata=descriptors={}", path.display());
     println!("cargo::rerun-if-changed={}", package.display());

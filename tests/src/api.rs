@@ -6,11 +6,12 @@ use rpc::{
     v1::{
         self, admin_service_client::AdminServiceClient, audit_service_client::AuditServiceClient,
         environment_service_client::EnvironmentServiceClient, event_service_client::EventServiceClient,
-        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
-        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
-        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
-        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
+        github_service_client::GithubServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, pty_service_client::PtyServiceClient,
+        question_service_client::QuestionServiceClient, secret_service_client::SecretServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
@@ -117,6 +118,11 @@ impl Api {
     /// Client of `SessionService`.
     pub fn sessions(&self) -> SessionServiceClient<Authorized> {
         SessionServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    /// Client of `GithubService`.
+    pub fn github(&self) -> GithubServiceClient<Authorized> {
+        GithubServiceClient::new(self.authorized())
     }
 
     /// Client of `PromptService`.

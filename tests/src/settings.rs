@@ -231,6 +231,8 @@ impl BrokerSettings {
             ("--connections", "2".to_owned()),
             ("--egress", self.egress.display().to_string()),
             ("--push", self.push.display().to_string()),
+            // The double of GitHub takes fast writes.
+            ("--forge-write-gap-ms", "0".to_owned()),
         ];
         let hosts = self.outside.hosts.iter().map(|host| ("--hosts", host.clone()));
         let registries = self.outside.registries.iter().map(|host| ("--registry-plaintext", host.clone()));

@@ -9,7 +9,7 @@ use crate::{
     arguments::Cli,
     commands::{
         context::{self, ContextEntry},
-        migrate, models,
+        github, migrate, models,
         program::{doctor::Check, version::Versions},
         session::export,
     },
@@ -20,7 +20,10 @@ use crate::{
     terminal::output::Output,
 };
 use clap::Parser as _;
-use rpc::v1::{Project, Question, QuestionItem, QuestionOption, SessionState, Source, source};
+use rpc::v1::{
+    GetGithubResponse, GithubApp, GithubDelivery, GithubInstallation, Project, Question, QuestionItem,
+    QuestionOption, SessionState, Source, source,
+};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -217,6 +220,11 @@ async fn other_lines(output: &Output) {
         down::to_json(Path::new("/d"), true),
         migrate::migration_json(Some(1), 2),
         migrate::schema_json(None),
+        github::status_json(&GetGithubResponse::default()),
+        github::app_json(&GithubApp::default()),
+        github::installation_json(&GithubInstallation::default()),
+        github::delivery_json(&GithubDelivery::default()),
+        github::replay_json("guid"),
         export::to_json(json!({}), &[]).unwrap(),
         models::parse(&model).unwrap()[0].to_json(),
     ] {

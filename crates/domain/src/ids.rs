@@ -27,6 +27,14 @@ pub struct IdError {
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
+impl Timestamp {
+    /// Reads a time like `2026-11-30T09:00:00Z`. `None`: it is none.
+    pub fn parse_rfc3339(text: &str) -> Option<Self> {
+        let at = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).ok()?;
+        i64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok().map(Self)
+    }
+}
+
 /// Milliseconds since 1970-01-01 UTC.
 #[derive(Debug)]
 pub struct Ids {

@@ -11,6 +11,7 @@ pub mod money;
 pub mod opening;
 pub mod policy;
 pub mod project;
+pub mod pull_request;
 pub mod secret;
 pub mod session;
 pub mod text;

@@ -289,6 +289,8 @@ pub const SETTINGS_PROBLEMS_MAX: usize = 100;
 /// Agents of one project: a model reads all their descriptions at every step to choose among them. Beyond it: `settings_invalid` or
 /// `config_invalid`.
 pub const SETTINGS_AGENTS_MAX: usize = 100;
+/// Bytes of a delivery of a forge: a comment has 64 KiB at most, and a push some hundred commits. Beyond it: `body_too_large`.
+pub const DELIVERY_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Files of a commit that one call reads for a prompt. A prompt that names more opens the files of its session.
 pub const SOURCE_FILES_MAX: usize = 8;
 /// Names of instruction files, over all levels: each file is read at every step. Beyond it: `settings_invalid` or `config_invalid`.

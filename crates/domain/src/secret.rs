@@ -3,6 +3,9 @@
 use crate::{ids::ProjectId, limits::SECRET_NAME_BYTES_MAX};
 use std::{fmt, str::FromStr};
 
+/// The name that stands in settings for the App of the deployment at its forge, and for no secret: the tenant's installation of the App opens the repository.
+pub const FORGE_APP: &str = "GITHUB_APP";
+
 /// The name of a secret: capital letters, digits and underscores, like that of a variable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SecretName(Box<str>);

@@ -5,7 +5,7 @@ use prost::{DecodeError, Message};
 use std::collections::BTreeMap;
 
 /// The services that the gateway does not serve. Their callers are services, which have tokens and no scopes.
-const INTERNAL_SERVICES: [&str; 3] = ["BrokerService", "SandboxService", "TerminalService"];
+const INTERNAL_SERVICES: [&str; 4] = ["BrokerService", "ForgeService", "SandboxService", "TerminalService"];
 
 /// The methods of the gateway by path, such as `/flotilla.v1.SessionService/GetSession`.
 ///
@@ -77,7 +77,8 @@ mod tests {
         assert_eq!(scope("/flotilla.v1.BrokerService/Push"), None);
         // Only these services are the operator's: elsewhere it would be a method that nobody decided about.
         let operators = methods.iter().filter(|(_, access)| access.scope() == Scope::Operate);
-        let is_operators = |path: &str| path.contains(".AdminService/") || path.contains(".TenantService/");
+        let services = [".AdminService/", ".GithubService/", ".TenantService/"];
+        let is_operators = |path: &str| services.iter().any(|service| path.contains(service));
         assert_eq!(operators.filter(|(path, _)| !is_operators(path)).collect::<Vec<_>>(), []);
         Ok(())
     }

@@ -11,6 +11,7 @@ pub mod v1 {
 pub mod access;
 pub mod client;
 pub mod codec;
+pub mod push;
 pub mod status;
 pub mod trace;
 

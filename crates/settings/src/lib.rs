@@ -15,6 +15,7 @@ pub mod node;
 mod overlay;
 pub mod problem;
 pub mod proposal;
+pub mod push;
 pub mod repository;
 pub mod standing;
 pub mod substitute;

@@ -2,6 +2,7 @@
 //! `flotilla_broker`, which reaches nothing else.
 
 pub mod accesses;
+pub mod forge;
 pub mod keys;
 pub mod secrets;
 

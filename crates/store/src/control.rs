@@ -6,6 +6,8 @@ pub mod bundles;
 pub mod candidate;
 pub mod chores;
 pub mod compaction;
+pub mod deliveries;
+pub mod jobs;
 pub mod operator;
 pub mod queue;
 pub mod removals;

@@ -4,7 +4,9 @@
 pub mod accesses;
 pub mod bundle_writer;
 pub mod bundles;
+pub mod forge;
 pub mod images;
+pub mod jobs;
 pub mod keys;
 pub mod projects;
 pub mod readings;

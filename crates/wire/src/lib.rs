@@ -13,6 +13,7 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 mod code;
 mod file_diff;
 mod prompt_part;
+mod push_header;
 mod secret_value;
 mod settings;
 mod workspace_header;

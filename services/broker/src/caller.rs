@@ -2,10 +2,34 @@
 
 use chassis::grpc::tokens::Caller;
 
-/// The calls of gateways: what people want.
-const OF_GATEWAYS: [&str; 3] = ["FlushEgress", "Push", "PutSecret"];
-/// The calls of workers: what sessions need.
-const OF_WORKERS: [&str; 5] = ["GrantHosts", "OpenEgress", "PullLayer", "ReadPage", "ResolveImage"];
+/// The calls of gateways: what people want, and what a forge tells.
+const OF_GATEWAYS: [&str; 12] = [
+    "CheckDelivery",
+    "FlushEgress",
+    "GetForgeApp",
+    "GetForgeInstallation",
+    "GetForgePermission",
+    "GetForgeRepository",
+    "ListDeliveryAttempts",
+    "Push",
+    "PutForgeApp",
+    "PutForgeComment",
+    "PutSecret",
+    "RepeatDeliveryAttempt",
+];
+/// The calls of workers: what sessions need, and what shows their work at a forge.
+const OF_WORKERS: [&str; 10] = [
+    "AcknowledgeComment",
+    "GrantHosts",
+    "OpenEgress",
+    "OpenForgePullRequest",
+    "PullLayer",
+    "Push",
+    "PutForgeCheck",
+    "PutForgeComment",
+    "ReadPage",
+    "ResolveImage",
+];
 
 /// Whether the token of a caller is for this call.
 pub(crate) fn may_call(caller: Caller, method: &str) -> bool {

@@ -142,10 +142,13 @@ pub struct Config {
     /// it when it starts.
     #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_CA", value_name = "FILE")]
     pub registry_ca: Option<PathBuf>,
-    /// PEM file with certificates of authorities that the broker trusts for servers of git, in addition to those of this machine. The service reads
+    /// PEM file with certificates of authorities that the broker trusts for servers of git and for the forge, in addition to those of this machine. The service reads
     /// it when it starts.
     #[arg(long, env = "FLOTILLA_BROKER_GIT_CA", value_name = "FILE")]
     pub git_ca: Option<PathBuf>,
+    /// Milliseconds between two writes of one installation of the App at the forge. GitHub takes faster ones for abuse.
+    #[arg(long, env = "FLOTILLA_BROKER_FORGE_WRITE_GAP_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub forge_write_gap_ms: u64,
 }
 
 impl Config {

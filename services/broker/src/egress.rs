@@ -13,7 +13,6 @@ pub mod doors;
 pub mod error;
 pub mod git;
 pub mod key;
-pub mod names;
 pub mod page_error;
 pub mod pages;
 pub mod proxy;

@@ -2,6 +2,7 @@
 
 use crate::{
     egress::error::EgressError,
+    forge::error::ForgeError,
     images::{error::ImageError, puller::PullError},
     push::error::PushError,
     secrets::vault::VaultError,
@@ -44,6 +45,9 @@ pub enum Error {
     /// The session cannot be pushed.
     #[error(transparent)]
     Push(#[from] PushError),
+    /// The forge does not do it.
+    #[error(transparent)]
+    Forge(#[from] ForgeError),
 }
 
 impl Error {
@@ -60,12 +64,18 @@ impl Error {
             Self::Image(error) => error.code(),
             Self::Pull(error) => error.code(),
             Self::Push(error) => error.code(),
+            Self::Forge(error) => error.code(),
             Self::Vault(error) => error.code(),
         }
     }
 
     /// The status that the caller gets. The cause stays in the log.
     pub fn to_status(&self) -> Status {
-        rpc::status::error(self.code(), self.to_string())
+        match self {
+            Self::Forge(ForgeError::Busy(pause)) => {
+                rpc::status::exhausted(self.code(), self.to_string(), *pause)
+            }
+            _ => rpc::status::error(self.code(), self.to_string()),
+        }
     }
 }

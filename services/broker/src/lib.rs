@@ -2,11 +2,13 @@
 //!
 //! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` has the doors
 //! through which sessions reach the hosts that their settings allow and read private repositories, and through which setups and installs get their secrets;
-//! it also reads pages of the web. `push` brings what a session has made to such a repository, for a person. All of them reach the outside through `outside`.
+//! it also reads pages of the web. `push` brings what a session has made to such a repository. `forge` is the App of the deployment at its forge: it shows there what sessions
+//! do, and opens repositories where a tenant has installed it. All of them reach the outside through `outside`.
 
 pub mod config;
 pub mod egress;
 pub mod error;
+pub mod forge;
 pub mod images;
 pub mod outside;
 pub mod push;
@@ -24,15 +26,15 @@ use chassis::{Service, grpc::internal_port};
 use config::Config;
 use egress::{
     doors::{self, Doors},
-    git::servers::GitServers,
-    names::Names,
+    git::{credential::GitCredentials, servers::GitServers},
 };
+use forge::github::{Github, GithubSettings};
 use futures::TryFutureExt as _;
-use grpc::{auth, server::Server};
+use grpc::{auth, forge::ForgeServer, server::Server};
 use images::{patience::Patience, puller::Puller};
-use outside::proxy::UpstreamProxy;
+use outside::{names::Names, proxy::UpstreamProxy};
 use push::pusher::{Pusher, Pushes};
-use rpc::v1::broker_service_server::BrokerServiceServer;
+use rpc::v1::{broker_service_server::BrokerServiceServer, forge_service_server::ForgeServiceServer};
 use secrets::{
     keyring::Keyring,
     reseal,
@@ -56,6 +58,8 @@ const POLL: Duration = Duration::from_secs(2);
 const CALLS_MAX: usize = 64;
 /// Bytes of one call: the value of a secret and its names, or the lists of a door. A longer call gets a status without a code; gateways send none.
 const CALL_BYTES_MAX: usize = 512 * 1024;
+/// Bytes of a call with a delivery of the forge, and its envelope. GitHub sends 25 MiB at most, and gateways take less.
+const DELIVERY_BYTES_MAX: usize = domain::limits::DELIVERY_BYTES_MAX + 64 * 1024;
 
 /// Runs the broker until `service.shutdown`.
 ///
@@ -93,16 +97,20 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         watch(vault, service, reporter.clone())
     });
     let names = names(&config, upstream);
-    let servers = git_servers(&config, &names, &vault)?;
+    let github = github(&config, &store, &names, &vault)?;
+    let credentials = GitCredentials::new(Arc::clone(&vault), Arc::clone(&github));
+    let servers = git_servers(&config, &names, credentials)?;
     let _lock = lock_doors(&config).await?;
     let doors = open_doors(&config, &store, &names, &servers, &service)?;
     let pushes = pushes(&config, &servers, &service).await?;
     let api =
         Server { vault: Arc::clone(&vault), doors: doors.clone(), puller, pushes, store: store.clone() };
     let api = BrokerServiceServer::new(api).max_decoding_message_size(CALL_BYTES_MAX);
+    let forge = ForgeServiceServer::new(ForgeServer(github)).max_decoding_message_size(DELIVERY_BYTES_MAX);
     let server = internal_port::server()
         .concurrency_limit_per_connection(CALLS_MAX)
         .add_service(health)
+        .add_service(InterceptedService::new(forge, auth::interceptor(tokens.clone())))
         .add_service(InterceptedService::new(api, auth::interceptor(tokens)));
     service.ready.announce_url("broker", format!("{scheme}://{address}"));
     let serving = internal_port::serve(server, listener, certificate, service.shutdown.clone());
@@ -120,10 +128,28 @@ fn names(config: &Config, upstream: Option<Arc<UpstreamProxy>>) -> Arc<Names> {
     Arc::new(Names::new(config.networks.clone(), hosts).through(upstream))
 }
 
-/// The client of servers of git.
-fn git_servers(config: &Config, names: &Arc<Names>, vault: &Arc<Vault>) -> anyhow::Result<Arc<GitServers>> {
+/// The App at GitHub.
+fn github(
+    config: &Config,
+    store: &BrokerStore,
+    names: &Arc<Names>,
+    vault: &Arc<Vault>,
+) -> anyhow::Result<Arc<Github>> {
     let authorities = config.git_authorities().context("use FLOTILLA_BROKER_GIT_CA")?;
-    let servers = GitServers::new(Arc::clone(vault), Arc::clone(names), &authorities);
+    let write_gap = Duration::from_millis(config.forge_write_gap_ms);
+    let settings = GithubSettings { authorities: &authorities, write_gap };
+    let github = Github::new(store.clone(), Arc::clone(vault), Arc::clone(names), settings);
+    Ok(Arc::new(github.context("prepare the client of GitHub")?))
+}
+
+/// The client of servers of git.
+fn git_servers(
+    config: &Config,
+    names: &Arc<Names>,
+    credentials: GitCredentials,
+) -> anyhow::Result<Arc<GitServers>> {
+    let authorities = config.git_authorities().context("use FLOTILLA_BROKER_GIT_CA")?;
+    let servers = GitServers::new(credentials, Arc::clone(names), &authorities);
     Ok(Arc::new(servers.context("prepare the client of servers of git")?))
 }
 

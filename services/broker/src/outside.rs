@@ -2,6 +2,7 @@
 //! proxy. It opens every connection to such a host here, or lets an HTTP client do it that is built here.
 
 pub mod error;
+pub mod names;
 pub mod proxy;
 
 pub(crate) mod client;

@@ -4,6 +4,7 @@ mod cipher;
 pub mod deployment_key;
 mod envelope;
 pub mod error;
+mod forge_app;
 pub mod key_file;
 pub mod keyring;
 pub mod place;

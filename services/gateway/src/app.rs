@@ -10,6 +10,7 @@ pub(crate) mod choices;
 pub(crate) mod environments;
 pub(crate) mod events;
 pub(crate) mod files;
+pub(crate) mod forge;
 pub(crate) mod gateway;
 pub(crate) mod history;
 pub(crate) mod operator;

@@ -2,4 +2,5 @@
 
 pub(crate) mod broker;
 pub(crate) mod files;
+pub(crate) mod forge;
 pub(crate) mod sandbox;

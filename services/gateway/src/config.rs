@@ -55,6 +55,9 @@ pub struct Config {
     /// What tenants without a quota of their own may store.
     #[command(flatten)]
     pub quota: chassis::quotas::QuotaConfig,
+    /// Milliseconds between two looks for deliveries that the forge could not send.
+    #[arg(long, env = "FLOTILLA_MISSED_DELIVERIES_MS", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+    pub missed_deliveries_ms: u64,
     /// The key that manages tenants and the fleet; without it, no call can do that.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,

@@ -4,6 +4,7 @@ mod admin;
 mod convert;
 mod convert_prompt;
 mod event;
+mod github;
 mod machine;
 mod message;
 mod project;

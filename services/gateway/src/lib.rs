@@ -1,6 +1,6 @@
 //! The gateway: all traffic in and out. It authenticates, accepts work, and forwards events; it runs nothing itself.
 //!
-//! Floors, from the top: `router`; the protocols `grpc` and `http`, which do not know each other; the use cases `app`; `streams`; `state`,
+//! Floors, from the top: `router`; the protocols `grpc`, `http` and `github`, which do not know each other; the use cases `app`; `streams`; `state`,
 //! the handle of what every call shares; `auth`, `backends`, `memory` and `quotas`; `errors`. A module imports only from floors below it.
 
 pub mod admin;
@@ -11,6 +11,7 @@ mod auth;
 mod backends;
 mod directory_project;
 mod errors;
+mod github;
 mod grpc;
 mod health;
 mod http;
@@ -30,6 +31,7 @@ use chassis::{
 };
 use config::Config;
 use futures::FutureExt as _;
+use github::{inbox, sweep};
 use state::State;
 use std::{sync::Arc, time::Duration};
 use store::schema::{self, NewerSchema};
@@ -72,6 +74,12 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let watch = health::Watch { state: state.clone(), service: service.clone(), newer, reporter };
     start_loops(&state, watch, &feeds, &keys);
     let gateway = Gateway::new(state.clone(), feeds, keys);
+    for _ in 0..inbox::PROCESSED_MAX {
+        let own = gateway.clone();
+        state.tasks.spawn_loop("deliveries", move || inbox::run(own.clone()));
+    }
+    let (own, period) = (gateway.clone(), Duration::from_millis(config.missed_deliveries_ms));
+    state.tasks.spawn_loop("missed deliveries", move || sweep::run(own.clone(), period));
     let proxies = config.trusted_proxies.clone();
     let routes = router::port(&gateway, grpc_health, config.trusted_proxies)?;
     service.ready.announce_url("gateway", format!("{scheme}://{address}"));

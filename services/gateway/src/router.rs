@@ -11,6 +11,7 @@ use crate::{
     app::gateway::Gateway,
     auth::client,
     errors::error::Error,
+    github::webhook,
     grpc::{service::Service, status::to_status},
     http::{contract::unsupported, routes},
     memory::{bodies, room},
@@ -25,11 +26,12 @@ use chassis::{network::Network, port};
 use rpc::v1::{
     admin_service_server::AdminServiceServer, audit_service_server::AuditServiceServer,
     environment_service_server::EnvironmentServiceServer, event_service_server::EventServiceServer,
-    message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
-    project_service_server::ProjectServiceServer, prompt_service_server::PromptServiceServer,
-    pty_service_server::PtyServiceServer, question_service_server::QuestionServiceServer,
-    secret_service_server::SecretServiceServer, session_service_server::SessionServiceServer,
-    settings_service_server::SettingsServiceServer, tenant_service_server::TenantServiceServer,
+    github_service_server::GithubServiceServer, message_service_server::MessageServiceServer,
+    permission_service_server::PermissionServiceServer, project_service_server::ProjectServiceServer,
+    prompt_service_server::PromptServiceServer, pty_service_server::PtyServiceServer,
+    question_service_server::QuestionServiceServer, secret_service_server::SecretServiceServer,
+    session_service_server::SessionServiceServer, settings_service_server::SettingsServiceServer,
+    tenant_service_server::TenantServiceServer,
 };
 use std::time::{Duration, Instant};
 use tonic::{Code, Status, service::Routes};
@@ -78,6 +80,7 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .add_service(EnvironmentServiceServer::new(service()))
         .add_service(TenantServiceServer::new(service()))
         .add_service(AuditServiceServer::new(service()))
+        .add_service(GithubServiceServer::new(service()))
         .add_service(AdminServiceServer::new(service()))
         .into_axum_router()
         .reset_fallback()
@@ -92,6 +95,7 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .fallback(unsupported::not_found)
         .merge(grpc)
         .merge(routes::router(gateway))
+        .merge(webhook::router(gateway))
         .layer(from_fn_with_state(gateway.clone(), live_streams::end_with_key))
         .layer(from_fn_with_state(gateway.room(), room::keep_until_answered))
         .layer(CatchPanicLayer::new()))

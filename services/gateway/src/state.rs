@@ -2,7 +2,7 @@
 
 use crate::{
     auth::origin::Origins,
-    backends::{broker::Broker, files::FileReads, sandbox::Sandbox},
+    backends::{broker::Broker, files::FileReads, forge::Forge, sandbox::Sandbox},
     config::{Config, UnknownDirectories},
     errors::error::Error,
     memory::room::Room,
@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 use store::tenant::settings::StoredSettings;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres. Further
@@ -42,6 +43,9 @@ pub(crate) struct State {
     pub(crate) sandbox: Sandbox,
     pub(crate) file_reads: FileReads,
     pub(crate) broker: Broker,
+    pub(crate) forge: Forge,
+    /// Rings when a delivery of the forge was stored here.
+    pub(crate) deliveries: Arc<Notify>,
     /// Converts foreign content outside this process.
     pub(crate) converter: Arc<Converter>,
     /// Never empty; the first is the default.
@@ -85,6 +89,8 @@ impl State {
             file_reads: sandbox.files().reads(Arc::clone(&room)),
             sandbox,
             broker: Broker::connect(&config.broker)?,
+            forge: Forge::connect(&config.broker)?,
+            deliveries: Arc::default(),
             converter: Arc::new(Converter::new(chassis::programs::find(converter::PROGRAM)?)),
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
             origins: Origins::new(&config.origins, config.listen.ip()),

@@ -1,11 +1,12 @@
-//! The worker: claims sessions, runs their loops, calls models, runs tools in the sandbox, and records the results. It does not
-//! know HTTP, webhooks or batches: all work comes from the mailbox of a session.
+//! The worker: claims sessions, runs their loops, calls models, runs tools in the sandbox, and records the results. It also performs jobs, which are no conversations. It
+//! does not know HTTP, webhooks or batches: all work comes from the mailbox of a session or of a job.
 
 pub mod config;
 
 mod calls;
 mod claim;
 mod conversation;
+mod jobs;
 mod lower;
 mod model;
 mod process;
@@ -40,6 +41,7 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let lease = lease::start(&config, &deps, offer, service.clone())?;
     service.ready.announce("worker", admin_only);
     service.tasks.spawn("upkeep", upkeep::run::until(Arc::clone(&deps), service.shutdown.clone()));
+    service.tasks.spawn("jobs", jobs::run::until(Arc::clone(&deps), lease.clone(), service.shutdown.clone()));
     run::run(&config, Arc::clone(&deps), lease.clone(), &service).await;
     lease.stop().await;
     // A connection that hangs ends with the process.

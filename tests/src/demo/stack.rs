@@ -18,6 +18,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+/// The file in which the stack says that it is ready.
+const READY: &str = "data/ready.json";
 /// Time for the stack to start.
 const START_WAIT: Duration = Duration::from_secs(90);
 /// Lines of each log that a person reads after a failure.
@@ -84,7 +86,7 @@ impl RunningStack {
         let up = own(&mut command, directory).envs(variables).spawn().context("start the stack")?;
         let mut stack = Self { flotilla: flotilla.to_owned(), directory: directory.to_owned(), up };
         let until = Instant::now() + START_WAIT;
-        while !directory.join("data/ready.json").exists() {
+        while !directory.join(READY).exists() {
             let ended = stack.up.try_wait()?;
             if ended.is_some() || Instant::now() > until {
                 bail!("the stack did not start: {}", std::fs::read_to_string(directory.join("up.log"))?);
@@ -124,6 +126,18 @@ impl RunningStack {
             .lines()
             .map(|line| serde_json::from_str(line).context("read what a command printed"))
             .collect()
+    }
+
+    /// What the stack says of itself.
+    pub(super) fn ready(&self) -> Result<Value> {
+        Ok(serde_json::from_slice(&std::fs::read(self.directory.join(READY))?)?)
+    }
+
+    /// Kills one of its processes, which the stack starts again.
+    pub(super) fn kill(&self, process: &str) -> Result<()> {
+        let pid = self.ready()?["pids"][process].as_i64().with_context(|| format!("a process {process}"))?;
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(pid)?);
+        Ok(nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?)
     }
 
     /// The id of the newest session.

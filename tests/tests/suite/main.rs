@@ -11,6 +11,7 @@ mod durability;
 mod egress;
 mod environments;
 mod follow;
+mod github;
 mod guidance;
 mod history;
 mod images;

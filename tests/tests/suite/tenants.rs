@@ -32,6 +32,8 @@ struct ForeignIds {
     environment: String,
 }
 
+/// Clients cannot reach the services of the sandbox and the broker.
+const INNER_SERVICES: [&str; 4] = ["SandboxService", "TerminalService", "BrokerService", "ForgeService"];
 /// A call with an id of the other tenant: the rpc, the expected code, and the result.
 type Attack = (&'static str, &'static str, Result<(), Status>);
 
@@ -289,6 +291,8 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         tenant_id: tenant.to_owned(),
         prefix: theirs.key_prefix.clone(),
     };
+    let bind = v1::BindInstallationRequest { installation_id: 1, tenant_id: theirs.tenant.clone() };
+    let app = v1::SetupGithubRequest::default();
     let list = v1::ListKeysRequest { tenant_id: theirs.tenant.clone(), page: None };
     let usage = v1::ListUsageRequest { tenant_id: theirs.tenant.clone(), page: None };
     let audit = v1::ListAuditRequest { tenant_id: theirs.tenant.clone(), page: None };
@@ -298,6 +302,8 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         role: v1::KeyRole::Admin.into(),
     };
     vec![
+        ("BindInstallation", operator, api.github().bind_installation(bind).await.map(drop)),
+        ("SetupGithub", operator, api.github().setup_github(app).await.map(drop)),
         ("GetProject", "project_not_found", projects.get_project(get).await.map(drop)),
         ("GetSettings", "project_not_found", api.settings().get_settings(read).await.map(drop)),
         ("SetSettings", "project_not_found", api.settings().set_settings(write).await.map(drop)),
@@ -391,10 +397,9 @@ fn naming_rpcs() -> BTreeSet<String> {
             .any(|field| field.name().ends_with("_id") || field.type_name() == ".flotilla.v1.Source")
     };
     let services = files.iter().filter(|file| file.package() == "flotilla.v1").flat_map(|file| &file.service);
-    // Clients cannot reach the services of the sandbox and the broker.
-    let inner = ["SandboxService", "TerminalService", "BrokerService"];
-    let methods =
-        services.filter(|service| !inner.contains(&service.name())).flat_map(|service| &service.method);
+    let methods = services
+        .filter(|service| !INNER_SERVICES.contains(&service.name()))
+        .flat_map(|service| &service.method);
     methods.filter(|rpc| names_something(rpc.input_type())).map(|rpc| rpc.name().to_owned()).collect()
 }
 

@@ -93,7 +93,7 @@ const OWNERS: [(&str, &[&str]); 30] = [
     ("indicatif", &["cli"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
-    ("reqwest", &["crates/llm", "crates/chassis", "cli", "services/broker", "tests"]),
+    ("reqwest", &["crates/llm", "crates/chassis", "crates/testkit", "cli", "services/broker", "tests"]),
     ("oci-spec", &["services/broker"]),
     ("http-auth", &["services/broker"]),
     ("http-body", &["services/gateway"]),

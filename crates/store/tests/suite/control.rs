@@ -1,5 +1,6 @@
 //! Queries that cross tenants.
 
+mod deliveries;
 mod operator;
 mod queue;
 mod retention;

@@ -35,6 +35,8 @@ use store::{
     },
     tenant::{
         bundles::UploadContent,
+        forge::ThreadKey,
+        jobs::NewJob,
         readings::{NewReading, PeoplesSource},
         worktrees::Worktree,
     },
@@ -87,8 +89,12 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let source = Source { origin: Origin::GitUrl("https://h.org/a.git".to_owned()), ..Source::default() };
     let SourceFiles::People(files) = source.files() else { panic!("files of people") };
     let of = PeoplesSource { project: &world.project, source: &source, files };
-    let new = NewReading { commit: "c1", instructions: &[], reading: b"text" };
+    let new = NewReading { commit: "c1", question: &[], reading: b"text" };
     store.note_reading(tenant, of, new).await.unwrap();
+    store.bind_installation(tenant, 7, "acme", "ann").await.unwrap();
+    store.put_thread(tenant, ThreadKey { repository: 1, number: 2 }, &running.session).await.unwrap();
+    let job = NewJob { id: running.session.as_str(), kind: "pull_request", state: "{}" };
+    store.send_to_job(tenant, job, "one", "{}").await.unwrap();
     broker.add_egress(tenant, &running.session, &[access("pypi.org")]).await.unwrap();
     let deleted = world.session().await;
     world.store.delete_session(tenant, &deleted).await.unwrap();
@@ -97,13 +103,13 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Lists every table except the migrations' own, `worker`, `chore`, `sandbox_service`, `secret_key` and `key_canary`, which have no tenant, and `secret_counter`, which only
+/// Lists every table except the migrations' own, `worker`, `chore`, `sandbox_service`, `forge_app`, `forge_delivery`, `secret_key` and `key_canary`, which have no tenant, and `secret_counter`, which only
 /// the broker reaches. New tables are included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
           where relkind = 'r' and relnamespace = 'public'::regnamespace
-            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'sandbox_service', 'secret_counter', 'secret_key', 'key_canary') order by relname",
+            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'sandbox_service', 'forge_app', 'forge_delivery', 'secret_counter', 'secret_key', 'key_canary') order by relname",
     )
     .fetch_all(&mut connect(&world.database.migrator_url).await)
     .await
@@ -175,7 +181,17 @@ async fn a_tenant_cannot_write_for_another() {
         assert_eq!(refusal(&mut connection, insert).await, NOT_ALLOWED, "{table}");
         assert_eq!(refusal(&mut connection, change).await, NOT_ALLOWED, "{table}");
     }
-    for table in ["worker", "chore", "sandbox_service", "secret_counter", "secret_key", "key_canary"] {
+    let others = [
+        "worker",
+        "chore",
+        "sandbox_service",
+        "forge_app",
+        "forge_delivery",
+        "secret_counter",
+        "secret_key",
+        "key_canary",
+    ];
+    for table in others {
         assert_eq!(refusal(&mut connection, format!("select * from {table}")).await, NOT_ALLOWED, "{table}");
     }
     assert_eq!(refusal(&mut connection, "set role flotilla_system".to_owned()).await, NOT_ALLOWED);

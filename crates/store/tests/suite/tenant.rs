@@ -2,7 +2,9 @@
 
 pub(crate) mod accesses;
 mod bundles;
+pub(crate) mod forge;
 mod images;
+mod jobs;
 mod keys;
 mod projects;
 mod readings;

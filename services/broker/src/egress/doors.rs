@@ -19,13 +19,12 @@ use super::{
     error::EgressError,
     git::{door::GitDoor, rules::GitAccess, servers::GitServers},
     key::DoorKey,
-    names::Names,
     pages::reader::{Page, PageDoor, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
     rules::{self, DoorRules, DoorStage, Grant, Grants},
     secrets::{SecretAccess, SecretDoor},
 };
-use crate::directory;
+use crate::{directory, outside::names::Names};
 use chassis::tasks::Tasks;
 use domain::{
     egress::{allow::AllowLists, git::client_configuration},
@@ -229,7 +228,7 @@ impl Doors {
         let nothing = AllowLists::default();
         let proxy = Arc::new(Proxy::new(key.tenant, nothing, Arc::clone(&self.names), QUOTA_BYTES));
         let git = Arc::new(GitDoor::new(key.clone(), Arc::clone(&self.servers), proxy.quota()));
-        let secrets = Arc::new(SecretDoor::new(key.clone(), Arc::clone(&self.servers.vault)));
+        let secrets = Arc::new(SecretDoor::new(key.clone(), Arc::clone(&self.servers.credentials.vault)));
         DoorServices { proxy, git, secrets }
     }
 

@@ -6,7 +6,7 @@ pub mod door;
 pub mod rules;
 pub mod servers;
 
-pub(crate) mod credential;
+pub mod credential;
 pub(crate) mod file_pieces;
 pub(crate) mod lfs;
 pub(crate) mod refusal;

@@ -5,11 +5,11 @@ use super::{
     clock::now,
     head::{self, Protocol, Target},
     hello,
-    names::{AllowedAddresses, Names},
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
     rules::Grants,
 };
+use crate::outside::names::{AllowedAddresses, Names};
 use domain::{
     egress::{
         allow::{AllowLists, HostRefusal},
@@ -144,7 +144,7 @@ impl Proxy {
         if self.quota.is_used_up() {
             return Err(self.quota_refusal().into());
         }
-        let route = self.names.find(self.tenant, &target.host, target.port).await?;
+        let route = self.names.find(self.tenant, &target.host, target.port).await.map_err(Refusal::from)?;
         let is_plain = matches!(target.protocol, Protocol::Plain(_));
         let opened = if is_plain {
             route.open_plain().await

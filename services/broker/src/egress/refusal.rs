@@ -1,6 +1,6 @@
 //! Why a connection is refused. The text tells people in the sandbox what to do.
 
-use crate::outside::error::UpstreamError;
+use crate::outside::error::{NameError, UpstreamError};
 use domain::egress::host::{HostName, HostNameError};
 use rpc::v1::ErrorCode;
 use std::time::Duration;
@@ -105,6 +105,16 @@ impl Refusal {
             Self::Quota(_) => "403 Forbidden",
             Self::Closed | Self::Busy(_) => "503 Service Unavailable",
             Self::Idle(_) => "504 Gateway Timeout",
+        }
+    }
+}
+
+impl From<NameError> for Refusal {
+    fn from(error: NameError) -> Self {
+        match error {
+            NameError::Unresolved(host) => Self::Unresolved(host),
+            NameError::Busy(host) => Self::Busy(host),
+            NameError::Private(host) => Self::Private(host),
         }
     }
 }

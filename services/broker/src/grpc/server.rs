@@ -2,11 +2,11 @@
 //! some to the script of a setup or an install.
 
 use super::{
+    call::Call,
     ids::{door, project, session, tenant},
     images, pages, push,
 };
 use crate::{
-    caller::may_call,
     egress::{
         doors::Doors,
         error::EgressError,
@@ -18,18 +18,17 @@ use crate::{
     push::pusher::Pushes,
     secrets::vault::{NewSecret, Vault},
 };
-use chassis::{grpc::tokens::Caller, secret::SecretBytes};
+use chassis::secret::SecretBytes;
 use domain::{
     egress::{git::GIT_CREDENTIALS_MAX, host::HostName, secret_servers::SecretServers},
     limits,
     secret::{SecretAddress, SecretName},
 };
 use futures::{StreamExt as _, stream::Map};
-use rpc::v1::{self, ErrorCode, broker_service_server::BrokerService};
+use rpc::v1::{self, broker_service_server::BrokerService};
 use std::{sync::Arc, time::Duration};
 use store::{Actor, broker::BrokerStore};
-use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
-use tracing::Instrument as _;
+use tonic::{Request, Response, Status, Streaming};
 
 /// Lists of one door: one for each level of settings. Beyond it: `argument_invalid`.
 const LISTS_MAX: usize = 4;
@@ -135,53 +134,6 @@ impl BrokerService for Server {
         };
         // Boxed because the future is large and rarely needed.
         call.run(&metadata, Box::pin(push)).await
-    }
-}
-
-/// A call that runs: its span, its metric and the line of its failure.
-struct Call {
-    method: &'static str,
-    /// `None`: only a later message has it.
-    tenant: Option<String>,
-    caller: Option<Caller>,
-}
-
-impl Call {
-    fn new<T>(method: &'static str, request: &Request<T>, tenant: &str) -> Self {
-        let tenant = Some(tenant.to_owned()).filter(|tenant| !tenant.is_empty());
-        Self { method, tenant, caller: request.extensions().get().copied() }
-    }
-
-    async fn run<T>(
-        self,
-        metadata: &MetadataMap,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<Response<T>, Status> {
-        let Self { method, tenant, caller } = self;
-        let span = tracing::info_span!("broker call", otel.name = method, tenant.id = tenant);
-        rpc::trace::adopt(&span, metadata.as_ref());
-        let result = if caller.is_some_and(|caller| may_call(caller, method)) {
-            work.instrument(span).await
-        } else {
-            Err(Error::CallerNotAllowed(method))
-        };
-        let code = result.as_ref().err().map_or("ok", |error| error.code().as_str());
-        metrics::counter!("flotilla_broker_calls_total", "method" => method, "code" => code).increment(1);
-        result.map(Response::new).map_err(|error| {
-            match error.code() {
-                ErrorCode::Internal | ErrorCode::SecretKeyMissing | ErrorCode::SecretNotSealed => {
-                    let cause =
-                        std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::error!(error.code = code, "{method} failed: {error}: {cause}");
-                }
-                ErrorCode::CallerNotAllowed => {
-                    tracing::warn!(error.code = code, "{method} was refused: {error}");
-                }
-                // Failures of the key service end here too: the key has logged them.
-                _ => tracing::debug!(error.code = code, "{method} was refused: {error}"),
-            }
-            error.to_status()
-        })
     }
 }
 

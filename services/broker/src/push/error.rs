@@ -86,7 +86,9 @@ impl PushError {
             Self::Busy => ErrorCode::PushBusy,
             Self::Branch { .. } => ErrorCode::PushBranchInvalid,
             Self::DefaultBranch(_) => ErrorCode::PushBranchDefault,
-            Self::Secret(SecretRefusal::Missing { .. }) => ErrorCode::PushSecretMissing,
+            Self::Secret(SecretRefusal::Missing { .. } | SecretRefusal::NotInstalled { .. }) => {
+                ErrorCode::PushSecretMissing
+            }
             Self::Secret(SecretRefusal::Invalid(_) | SecretRefusal::NotFor(_)) => {
                 ErrorCode::PushSecretInvalid
             }

@@ -22,9 +22,9 @@ use super::{
     repository::Repository,
     request::{ObjectId, PushPart, PushRequest},
 };
-use crate::egress::git::{
-    credential::{self, RepositoryUse},
-    servers::GitServers,
+use crate::{
+    egress::git::{credential::RepositoryUse, servers::GitServers},
+    forge::github::GitUse,
 };
 use anyhow::Context as _;
 use chassis::{Service, tasks::Tasks};
@@ -169,8 +169,8 @@ impl Push<'_> {
     ) -> Result<Receipt, PushError> {
         let PushRequest { tenant, project, repository, secret, branch, base, .. } = self.request;
         let servers = self.servers;
-        let at = RepositoryUse { setting: SETTING, repository };
-        let opened = credential::open(&servers.vault, *tenant, project.as_ref(), secret, at).await;
+        let at = RepositoryUse { setting: SETTING, repository, git_use: GitUse::Push };
+        let opened = servers.credentials.open(*tenant, project.as_ref(), secret, at).await;
         let credential = match opened {
             Ok(credential) => credential,
             Err(error) => {

@@ -90,6 +90,20 @@ pub async fn pass(vault: &Vault) -> Result<ResealProgress, VaultError> {
         let ResealProgress { resealed, left, .. } = progress;
         tracing::info!(resealed, left, "{resealed} secrets are sealed again, {left} do not open");
     }
+    match vault.reseal_app(newest).await {
+        Ok(is_resealed) => progress.resealed += u32::from(is_resealed),
+        Err(VaultError::Envelope(
+            error @ (EnvelopeError::Damaged | EnvelopeError::OtherKey | EnvelopeError::KmsSecretRefused(_)),
+        )) => {
+            progress.left += 1;
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "the credentials of the App at the forge cannot be sealed again; set them again"
+            );
+        }
+        Err(error) => return Err(error),
+    }
     gauge.set(f64::from(progress.left));
     progress.is_done = progress.left == 0 && vault.store.forget_older_keys(&noted).await?;
     let ResealProgress { resealed, left, is_done } = progress;

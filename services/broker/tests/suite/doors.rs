@@ -4,11 +4,12 @@ use broker::{
     egress::{
         doors::Doors,
         error::EgressError,
-        git::{rules::GitRules, servers::GitServers},
+        git::{credential::GitCredentials, rules::GitRules, servers::GitServers},
         key::DoorKey,
-        names::Names,
         rules::{DoorRules, DoorStage, Grant, RuleList},
     },
+    forge::github::{Github, GithubSettings},
+    outside::names::Names,
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, keyring::Keyring, vault::Vault},
 };
 use chassis::tasks::Tasks;
@@ -63,9 +64,12 @@ fn means(names: Names) -> (Arc<Names>, Arc<GitServers>) {
     let key = tempfile::tempdir().unwrap();
     let key = KeyFile::open_or_create(&key.path().join("key")).unwrap();
     let store = BrokerStore::connect("postgres://nobody@127.0.0.1:9/none", 1).unwrap();
-    let (vault, names) =
-        (Arc::new(Vault::new(store, Keyring::new(DeploymentKey::File(key), vec![]))), Arc::new(names));
-    let servers = GitServers::new(vault, Arc::clone(&names), &[]).unwrap();
+    let vault = Arc::new(Vault::new(store.clone(), Keyring::new(DeploymentKey::File(key), vec![])));
+    let names = Arc::new(names);
+    let settings = GithubSettings { authorities: &[], write_gap: Duration::ZERO };
+    let github = Github::new(store, Arc::clone(&vault), Arc::clone(&names), settings).unwrap();
+    let credentials = GitCredentials::new(vault, Arc::new(github));
+    let servers = GitServers::new(credentials, Arc::clone(&names), &[]).unwrap();
     (names, Arc::new(servers))
 }
 

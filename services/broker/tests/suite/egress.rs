@@ -1,9 +1,11 @@
 //! The proxy as programs in a sandbox use it, with real connections.
 
-use broker::egress::{
-    access::Access,
-    names::Names,
-    proxy::{Proxy, QUOTA_BYTES},
+use broker::{
+    egress::{
+        access::Access,
+        proxy::{Proxy, QUOTA_BYTES},
+    },
+    outside::names::Names,
 };
 use domain::egress::{
     allow::{AllowList, AllowLists},

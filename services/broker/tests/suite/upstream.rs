@@ -8,11 +8,8 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use broker::{
-    egress::{
-        names::Names,
-        proxy::{Proxy, QUOTA_BYTES},
-    },
-    outside,
+    egress::proxy::{Proxy, QUOTA_BYTES},
+    outside::{self, names::Names},
 };
 use domain::egress::allow::{AllowList, AllowLists};
 use rpc::v1::{self, read_page_response::Part};

@@ -9,10 +9,9 @@ use super::{
     refused_keys::RefusedKeys,
 };
 use crate::errors::{entity::Entity, error::Error, invalid::Invalid};
-use bus::queue::TenantShare;
 use sha2::{Digest as _, Sha256};
 use std::{net::IpAddr, sync::Arc, time::Instant};
-use store::{Store, control::tenants::KeyOwner, tenant::tenants::Tenant};
+use store::{Store, control::tenants::KeyOwner};
 use subtle::ConstantTimeEq as _;
 
 /// Names the tenant of a call with the operator's key. With a tenant's key it may only repeat that tenant.
@@ -70,7 +69,7 @@ impl Keys {
                 Invalid::TenantMissing.because(message)
             })?;
             let id = named.parse().map_err(|_| Invalid::Tenant.because("the tenant's id must be a UUID"))?;
-            return Ok(Principal::operator_for(account(&self.store.get_tenant(id).await?)));
+            return Ok(Principal::operator_for(Account::of(&self.store.get_tenant(id).await?)));
         }
         let Some(owner) = self.find(&attempt.sha256).await? else {
             self.attempts.failed(&attempt, Instant::now());
@@ -81,7 +80,7 @@ impl Keys {
         if named.is_some_and(|named| named.parse() != Ok(owner.tenant.id)) {
             return Err(Error::NotFound(Entity::Tenant));
         }
-        let account = account(&owner.tenant);
+        let account = Account::of(&owner.tenant);
         Ok(Principal::of_tenant(owner, attempt.sha256, account))
     }
 
@@ -145,9 +144,4 @@ impl Keys {
         let operator = self.operator_sha256.as_ref();
         operator.is_some_and(|sha256| sha256.ct_eq(&attempt.sha256).into())
     }
-}
-
-fn account(tenant: &Tenant) -> Account {
-    let share = TenantShare { running_max: tenant.running_max, weight: tenant.weight };
-    Account { tenant: tenant.id, share, quota: tenant.quota }
 }

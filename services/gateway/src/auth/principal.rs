@@ -7,8 +7,12 @@ use crate::{
     scope::{Scope, Scopes},
 };
 use bus::queue::TenantShare;
-use domain::{ids::TenantId, policy::quota::TenantQuota, text::hex};
-use store::{Actor, Store, control::tenants::KeyOwner};
+use domain::{
+    ids::TenantId,
+    policy::{quota::TenantQuota, role::Role},
+    text::hex,
+};
+use store::{Actor, Store, control::tenants::KeyOwner, tenant::tenants::Tenant};
 
 /// The name of the operator in logs and responses.
 const OPERATOR: &str = "operator";
@@ -39,12 +43,31 @@ pub(crate) struct Account {
     pub(crate) quota: TenantQuota,
 }
 
+impl Account {
+    pub(crate) fn of(tenant: &Tenant) -> Self {
+        let share = TenantShare { running_max: tenant.running_max, weight: tenant.weight };
+        Self { tenant: tenant.id, share, quota: tenant.quota }
+    }
+}
+
 impl Principal {
     pub(super) fn of_tenant(owner: KeyOwner, key: KeySha256, account: Account) -> Self {
         let KeyOwner { name, prefix, role, .. } = owner;
         let reader = hex(&key[..READER_BYTES]);
         let (key, account) = (Some(key), Some(account));
         Self { name, key_prefix: prefix, key, reader, account, scopes: Scopes::of(role) }
+    }
+
+    /// A person whom a forge has named, and whom this program has found to have the right to write.
+    pub(crate) fn of_forge(name: String, account: Account) -> Self {
+        Self {
+            reader: name.clone(),
+            name,
+            key_prefix: String::new(),
+            key: None,
+            account: Some(account),
+            scopes: Scopes::of(Role::Member),
+        }
     }
 
     /// The operator, acting for a tenant.
@@ -130,8 +153,8 @@ impl Principal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{ids::Timestamp, policy::role::Role};
-    use store::tenant::{retention::Retention, tenants::Tenant};
+    use domain::ids::Timestamp;
+    use store::tenant::retention::Retention;
 
     #[test]
     fn a_principal_gets_a_tenant_only_within_its_scopes() {

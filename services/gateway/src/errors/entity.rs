@@ -25,6 +25,8 @@ pub(crate) enum Entity {
     StoredPart,
     /// An environment that a repository proposes.
     ProposedEnvironment,
+    /// Something that a forge told us, and that was processed.
+    Delivery,
     /// Any other object; the caller's use case has a better name for most.
     Other(&'static str),
 }
@@ -48,6 +50,7 @@ impl Entity {
             Self::Terminal => ErrorCode::PtyNotFound,
             Self::Worker => ErrorCode::WorkerNotFound,
             Self::ProposedEnvironment => ErrorCode::EnvironmentNotProposed,
+            Self::Delivery => ErrorCode::DeliveryNotFound,
             Self::StoredPart | Self::Other(_) => ErrorCode::NotFound,
         }
     }
@@ -76,6 +79,7 @@ impl fmt::Display for Entity {
             Self::Session => "there is no session with this id for this key",
             Self::Project => "there is no project with this id for this key",
             Self::ProposedEnvironment => "no repository of the project has proposed this environment",
+            Self::Delivery => "there is no delivery with this id that was processed",
             Self::Secret => "there is no secret with this name",
             Self::Provider => "no worker reports this provider; GET /api/provider lists the providers",
             Self::Message => "the session has no message with this id",

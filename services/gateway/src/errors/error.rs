@@ -1,6 +1,9 @@
 //! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
 
-use super::{entity::Entity, invalid::Invalid, push_refusal::PushRefusal, refusal::Refusal};
+use super::{
+    entity::Entity, forge_refusal::ForgeRefusal, invalid::Invalid, push_refusal::PushRefusal,
+    refusal::Refusal,
+};
 use crate::scope::Scope;
 use domain::{conversation::request, policy::quota::Level};
 use rpc::v1::{ErrorCode, ErrorKind};
@@ -133,6 +136,12 @@ pub(crate) enum Error {
     /// The broker, or the server of the repository, refused the push.
     #[error("{}", .0.message)]
     Push(PushRefusal),
+    /// The forge, or the broker in its place, refused the call.
+    #[error("{}", .0.message)]
+    Forge(ForgeRefusal),
+    /// Ask the other tenant, or the operator.
+    #[error("another tenant has this installation of the App")]
+    InstallationTaken,
     /// The sandbox did not finish in time: try again.
     #[error("the revert timed out; try again")]
     RevertTimedOut,
@@ -189,6 +198,7 @@ impl Error {
             Self::Invalid { mistake, .. } => return (mistake.code().as_str(), ErrorKind::Invalid),
             Self::Sandbox(refusal) => return (&refusal.spelling, refusal.kind),
             Self::Push(refusal) => return (&refusal.code, refusal.kind),
+            Self::Forge(refusal) => return (&refusal.code, refusal.kind),
             Self::NotFound(entity) => entity.code(),
             Self::KeyMissing => ErrorCode::KeyMissing,
             Self::KeyUnknown => ErrorCode::KeyUnknown,
@@ -218,6 +228,7 @@ impl Error {
             Self::WorkspaceLost => ErrorCode::WorkspaceLost,
             Self::PushSourceMissing => ErrorCode::PushSourceMissing,
             Self::PushNotConfigured(_) => ErrorCode::PushNotConfigured,
+            Self::InstallationTaken => ErrorCode::InstallationTaken,
             Self::RevertTimedOut => ErrorCode::SandboxUnavailable,
             Self::StoreUnavailable => ErrorCode::StoreUnavailable,
             Self::BrokerUnavailable(_) => ErrorCode::BrokerUnavailable,

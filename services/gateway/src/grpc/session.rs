@@ -20,7 +20,7 @@ use crate::{
             create::{self, SessionForm, SessionRequest},
             egress,
             output::{self, ExportPiece},
-            push::{self, PushRequest, PushedSession},
+            push::{self, PushRequest},
             read,
         },
     },
@@ -28,7 +28,10 @@ use crate::{
 };
 use domain::ids::ProjectId;
 use futures::{StreamExt as _, stream::Map};
-use rpc::v1::{self, session_service_server::SessionService};
+use rpc::{
+    push::CarriedPush,
+    v1::{self, session_service_server::SessionService},
+};
 use store::session::sessions::Filter;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -321,7 +324,7 @@ impl SessionService for Service {
         let request = PushRequest { session, branch, message, is_preview: dry_run, squash };
         // Boxed because the future is large and rarely needed.
         let pushed = Box::pin(push::push(&self.0, &principal, &request)).await;
-        respond(pushed, |PushedSession { answer, left_out }| {
+        respond(pushed, |CarriedPush { answer, left_out }| {
             let v1::PushResponse { url, branch, commit, commits, files, remote_message, changes } = answer;
             v1::PushSessionResponse { url, branch, commit, commits, files, remote_message, changes, left_out }
         })

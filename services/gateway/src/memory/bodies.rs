@@ -125,10 +125,9 @@ mod tests {
         let mut streaming = BTreeSet::new();
         for file in &described.file {
             // The gateway does not serve the services of the sandbox and the broker.
-            let services = file
-                .service
-                .iter()
-                .filter(|it| !matches!(it.name(), "SandboxService" | "TerminalService" | "BrokerService"));
+            let services = file.service.iter().filter(|it| {
+                !matches!(it.name(), "SandboxService" | "TerminalService" | "BrokerService" | "ForgeService")
+            });
             for service in services {
                 let methods = service.method.iter().filter(|method| method.client_streaming());
                 streaming.extend(

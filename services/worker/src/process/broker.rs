@@ -3,9 +3,13 @@
 use anyhow::Context as _;
 use chassis::{backends::BrokerConfig, grpc::backend::Backend};
 use domain::limits::WEB_PAGE_BYTES_MAX;
+use futures::Stream;
 use rpc::{
     client::Bearer,
-    v1::{self, ErrorCode, broker_service_client::BrokerServiceClient, read_page_response::Part},
+    v1::{
+        self, ErrorCode, broker_service_client::BrokerServiceClient,
+        forge_service_client::ForgeServiceClient, read_page_response::Part,
+    },
 };
 use std::time::Duration;
 use tonic::{Request, Status, Streaming, service::interceptor::InterceptedService, transport::Channel};
@@ -17,6 +21,11 @@ const OPEN: Duration = Duration::from_secs(5);
 
 /// Longest wait for a page: the longest time in which one must arrive, after the longest wait for its turn.
 const PAGE: Duration = Duration::from_secs(155);
+/// Longest wait for a push, which the broker ends after ten minutes.
+const PUSH: Duration = Duration::from_secs(660);
+
+/// The calls about the App at the forge.
+pub(crate) type ForgeClient = ForgeServiceClient<InterceptedService<Channel, Bearer>>;
 
 #[derive(Debug)]
 pub(crate) struct WebPage {
@@ -29,14 +38,35 @@ pub(crate) struct WebPage {
 
 /// A handle to the broker; clones share its connection.
 #[derive(Clone)]
-pub(crate) struct Broker(BrokerServiceClient<InterceptedService<Channel, Bearer>>);
+pub(crate) struct Broker {
+    calls: BrokerServiceClient<InterceptedService<Channel, Bearer>>,
+    forge: ForgeClient,
+}
 
 impl Broker {
     /// Prepares the connection. `None`: this deployment has no broker.
     pub(crate) fn connect(config: &BrokerConfig) -> anyhow::Result<Option<Self>> {
         let Some((channel, token)) = config.channel()? else { return Ok(None) };
         let token = Bearer::new(token).context("use the broker token")?;
-        Ok(Some(Self(BrokerServiceClient::with_interceptor(channel, token))))
+        Ok(Some(Self {
+            calls: BrokerServiceClient::with_interceptor(channel.clone(), token.clone()),
+            forge: ForgeServiceClient::with_interceptor(channel, token),
+        }))
+    }
+
+    /// The client of the forge.
+    pub(crate) fn forge(&self) -> ForgeClient {
+        self.forge.clone()
+    }
+
+    /// Pushes commits to a repository. May be repeated.
+    pub(crate) async fn push(
+        &self,
+        messages: impl Stream<Item = v1::PushRequest> + Send + 'static,
+    ) -> Result<v1::PushResponse, Status> {
+        let mut request = Request::new(messages);
+        request.set_timeout(PUSH);
+        self.calls.clone().push(request).await.map(tonic::Response::into_inner).map_err(away)
     }
 
     /// Asks what an image consists of. May be repeated.
@@ -46,7 +76,7 @@ impl Broker {
     ) -> Result<v1::ResolveImageResponse, Status> {
         let mut request = Request::new(image);
         request.set_timeout(RESOLVE);
-        self.0.clone().resolve_image(request).await.map(tonic::Response::into_inner).map_err(away)
+        self.calls.clone().resolve_image(request).await.map(tonic::Response::into_inner).map_err(away)
     }
 
     /// Streams a layer. Its errors come with the first or a later piece.
@@ -54,7 +84,7 @@ impl Broker {
         &self,
         layer: v1::PullLayerRequest,
     ) -> Result<Streaming<v1::PullLayerResponse>, Status> {
-        self.0.clone().pull_layer(layer).await.map(tonic::Response::into_inner).map_err(away)
+        self.calls.clone().pull_layer(layer).await.map(tonic::Response::into_inner).map_err(away)
     }
 
     /// Reads a page of the web under the rules of a door. Dropped midway: the connection is closed.
@@ -65,7 +95,7 @@ impl Broker {
 
     async fn receive_page(&self, page: v1::ReadPageRequest) -> Result<WebPage, Status> {
         let broken = |text: &str| rpc::status::error(ErrorCode::BrokerUnavailable, text);
-        let mut parts = self.0.clone().read_page(page).await.map_err(away)?.into_inner();
+        let mut parts = self.calls.clone().read_page(page).await.map_err(away)?.into_inner();
         let (mut head, mut body) = (None, Vec::new());
         while let Some(response) = parts.message().await.map_err(away)? {
             match response.part {
@@ -84,14 +114,14 @@ impl Broker {
     pub(crate) async fn open_egress(&self, door: v1::OpenEgressRequest) -> Result<(), Status> {
         let mut request = Request::new(door);
         request.set_timeout(OPEN);
-        self.0.clone().open_egress(request).await.map(drop).map_err(without_mistake)
+        self.calls.clone().open_egress(request).await.map(drop).map_err(without_mistake)
     }
 
     /// Opens hosts that people have allowed. May be repeated.
     pub(crate) async fn grant_hosts(&self, grant: v1::GrantHostsRequest) -> Result<(), Status> {
         let mut request = Request::new(grant);
         request.set_timeout(OPEN);
-        self.0.clone().grant_hosts(request).await.map(drop).map_err(without_mistake)
+        self.calls.clone().grant_hosts(request).await.map(drop).map_err(without_mistake)
     }
 }
 

@@ -1,6 +1,11 @@
 //! The shared dependencies of a worker's loops: connections, model providers and a generator of ids.
 
-use super::{broker::Broker, clock::now, sandbox::Sandbox, source_reads::SourceReads};
+use super::{
+    broker::{Broker, ForgeClient},
+    clock::now,
+    sandbox::Sandbox,
+    source_reads::SourceReads,
+};
 use crate::{config::Config, conversation::kept::KeptConversations};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -11,9 +16,11 @@ use domain::{
     policy::quota::PlatformQuota,
     session::Class,
 };
+use rpc::v1::ErrorCode;
 use settings::document::Document;
 use std::sync::{Mutex, PoisonError};
 use store::tenant::retention::Retention;
+use tonic::Status;
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.
@@ -111,6 +118,15 @@ impl Deps {
             tracing::debug!(error = &error as &dyn std::error::Error, "cannot queue a session in Redis");
         }
         self.bus.ring();
+    }
+
+    /// The client of the App at the forge.
+    ///
+    /// # Errors
+    /// `broker_unavailable`: this deployment has no broker.
+    pub(crate) fn forge(&self) -> Result<ForgeClient, Status> {
+        let missing = || rpc::status::error(ErrorCode::BrokerUnavailable, "this deployment has no broker");
+        self.broker.as_ref().map(Broker::forge).ok_or_else(missing)
     }
 
     /// Makes an id with `make`, for example `MessageId::make`.

@@ -1,4 +1,4 @@
-//! Removes what tenants have left behind: empty projects, revoked keys, and what was read of old commits.
+//! Removes what tenants have left behind: empty projects, revoked keys, what was read of old commits, and old deliveries of a forge.
 
 use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
@@ -26,9 +26,10 @@ pub(super) async fn forget(deps: &Deps) -> Result<(), Error> {
     }
     let keys = with_store_timeout(deps.store.forget_revoked_keys()).await?;
     let readings = with_store_timeout(deps.store.forget_old_readings()).await?;
-    if projects + keys + readings > 0 {
+    let deliveries = with_store_timeout(deps.store.forget_old_deliveries()).await?;
+    if projects + keys + readings + deliveries > 0 {
         tracing::info!(
-            "removed {projects} empty projects, {keys} revoked keys and {readings} old readings of commits"
+            "removed {projects} empty projects, {keys} revoked keys, {readings} old readings of commits and {deliveries} old deliveries"
         );
     }
     Ok(())

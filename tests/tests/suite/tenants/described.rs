@@ -1,7 +1,7 @@
 //! Every rpc of the protocol's description, including streams: each field with an id is tried with an id of another tenant,
 //! alone and together with the caller's other ids. New fields and rpcs are tested automatically.
 
-use super::ForeignIds;
+use super::{ForeignIds, INNER_SERVICES};
 use e2e::{Stack, api::Api, turn::run};
 use prost::Message as _;
 use prost_types::{
@@ -44,10 +44,7 @@ impl Protocol {
         let mut rpcs = vec![];
         for file in files.iter().filter(|file| file.package() == "flotilla.v1") {
             // Clients cannot reach the services of the sandbox.
-            let public = file
-                .service
-                .iter()
-                .filter(|it| !["SandboxService", "TerminalService", "BrokerService"].contains(&it.name()));
+            let public = file.service.iter().filter(|it| !INNER_SERVICES.contains(&it.name()));
             for service in public {
                 for method in &service.method {
                     let request = messages[short(method.input_type())].clone();
@@ -205,8 +202,9 @@ pub(super) async fn attack(stack: &Stack, api: &Api, theirs: &ForeignIds) -> usi
             });
             let status = call(api, stack.gateway_url(), path, &message).await;
             let what = alone.map_or("all", String::as_str);
-            let is_operators =
-                ["AdminService", "/UpdateTenant", "/DeleteTenant"].iter().any(|part| path.contains(part));
+            let is_operators = ["AdminService", "/BindInstallation", "/UpdateTenant", "/DeleteTenant"]
+                .iter()
+                .any(|part| path.contains(part));
             let want = if is_operators { "7" } else { "5" };
             assert_eq!(status, want, "{path} with {what} of theirs");
             tried += 1;

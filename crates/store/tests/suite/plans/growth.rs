@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 /// The large tenant. Its id is the last one, so that no join ends early.
 pub(super) const TENANT: &str = "f1234567-89ab-cdef-0123-456789abcdef";
 
-/// Inserts rows into every table of tenants: `:sessions` into those that grow with the sessions of the large tenant, and a tenth into all others.
+/// Inserts rows into every table of tenants, and into that of deliveries, which have none: `:sessions` into those that grow with the sessions of the large tenant, and a tenth into all others.
 /// The values follow from the type of a column, apart from those at the top. A table that a migration adds is filled as well.
 const GROWTH: &str = r#"
 do $$
@@ -16,6 +16,8 @@ declare
     'wake_at', 'case when n % 10000 = 5000 then now() end',
     'project_id', 'to_char(n % 20, ''fm000000'')',
     'scope', 'to_char(n % 20, ''fm000000'')',
+    'job.state', '''{}''::json',
+    'forge_delivery.state', '1',
     'session.parent_id', 'case when n % 10 = 0 then to_char(n - 1, ''fm000000'') end',
     'session.root_id', 'case when n % 10 = 0 then to_char(n - 1, ''fm000000'') end',
     'audit.tenant_id', ''':tenant''',
@@ -27,7 +29,7 @@ declare
     'state', '''done''',
     'purpose', '''step''',
     'outcome', '''finished''');
-  of_small_tenants text[] := array['api_key', 'approval', 'bundle', 'bundle_piece', 'project', 'project_place', 'proposed_environment', 'secret',
+  of_small_tenants text[] := array['api_key', 'approval', 'bundle', 'bundle_piece', 'forge_installation', 'project', 'project_place', 'proposed_environment', 'secret',
                                    'secret_counter', 'settings', 'tenant_layer'];
   for_a_while text[] := array['node_removal', 'part_chunk', 'row_removal'];
   target record;
@@ -52,7 +54,7 @@ begin
            (t.relname = 'session' or bool_or(a.attname = 'session_id')) and t.relname <> all(of_small_tenants || for_a_while) as is_large
       from pg_class t join pg_attribute a on a.attrelid = t.oid
      where t.relnamespace = 'public'::regnamespace and t.relkind = 'r' and a.attnum > 0 and not a.attisdropped and a.attidentity = ''
-       and exists (select 1 from pg_attribute o where o.attrelid = t.oid and o.attname = 'tenant_id')
+       and (exists (select 1 from pg_attribute o where o.attrelid = t.oid and o.attname = 'tenant_id') or t.relname = 'forge_delivery')
        and (a.attnotnull and not a.atthasdef or values_of ? a.attname::text or values_of ? (t.relname || '.' || a.attname))
      group by t.relname
   loop

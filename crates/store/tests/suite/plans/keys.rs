@@ -2,11 +2,13 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-/// Indexes that may serve a look-up too: the first two lead through the rows of one session at most, and the others through rows of which quotas and
-/// people allow a tenant few.
-const HARMLESS: [&str; 4] = [
+/// Indexes that may serve a look-up too: the first ones lead through the rows of one session or job at most, and the others through rows of which quotas
+/// and people allow a tenant few.
+const HARMLESS: [&str; 6] = [
     "message_seq on message",
     "session_input_dedupe_unique on session_input",
+    "job_input_dedupe_unique on job_input",
+    "forge_installation_one_owner on forge_installation",
     "project_name_unique on project",
     "approval_once on approval",
 ];

@@ -5,8 +5,9 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeMap;
 
 /// Tables that every statement may read in whole.
-const SMALL: [(&str, &str); 9] = [
+const SMALL: [(&str, &str); 10] = [
     ("chore", "a row for each kind of upkeep"),
+    ("forge_app", "one row"),
     ("key_canary", "a row for each key of the deployment"),
     ("node_removal", "a row leaves when the sandbox has removed the files"),
     ("row_removal", "a row leaves when workers have removed the rows of the session"),
@@ -17,11 +18,13 @@ const SMALL: [(&str, &str); 9] = [
     ("worker", "a row for each machine"),
 ];
 /// Tables of which a tenant has few rows: a statement may read all of one tenant.
-const FEW: [(&str, &str); 10] = [
+const FEW: [(&str, &str); 12] = [
     ("api_key", "people make keys"),
     ("approval", "people approve"),
     ("bundle", "unused bundles are removed, and their bytes have a quota"),
     ("bundle_piece", "a bundle has a maximum size"),
+    ("forge_delivery", "it has no tenant, so the first column of an index finds its rows"),
+    ("forge_installation", "people install the App"),
     ("project", "people make projects, and they have a quota"),
     ("project_place", "a few for each project"),
     ("proposed_environment", "a project has a maximum number"),
@@ -30,8 +33,16 @@ const FEW: [(&str, &str); 10] = [
     ("tenant_layer", "people choose images"),
 ];
 /// Partial indexes whose entries leave when the work ends, so they stay short.
-const SHORT_INDEXES: [&str; 4] =
-    ["bundle_unfinished", "request_open", "session_run_live", "session_run_wake"];
+const SHORT_INDEXES: [&str; 8] = [
+    "bundle_unfinished",
+    "forge_delivery_new",
+    "forge_delivery_new_of_thread",
+    "job_owner",
+    "job_wake",
+    "request_open",
+    "session_run_live",
+    "session_run_wake",
+];
 
 /// How much a database has when a plan is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,16 +1,19 @@
 //! One request of git and its answer, as they pass through the door.
 
 use super::{
-    credential::{self, GitCredential, RepositoryUse},
+    credential::{GitCredential, RepositoryUse},
     refusal::GitRefusal,
     request::{self, GitRequest},
     rules::GitAccess,
     servers::{GitBody, GitQuestion, GitServers},
 };
-use crate::egress::{
-    journal::{CredentialUse, Journal, JournalRecord},
-    key::DoorKey,
-    relay::Relay,
+use crate::{
+    egress::{
+        journal::{CredentialUse, Journal, JournalRecord},
+        key::DoorKey,
+        relay::Relay,
+    },
+    forge::github::GitUse,
 };
 use bytes::Bytes;
 use domain::{egress::git::GitAddress, secret::SecretName};
@@ -68,8 +71,8 @@ impl ExchangeContext {
         let found = access.find(repository).ok_or_else(|| GitRefusal::NoPrefix(repository.to_string()));
         let (prefix, secret) = found?;
         self.check_quota()?;
-        let at = RepositoryUse { setting: SETTING, repository };
-        let opened = credential::open(&servers.vault, key.tenant, access.project(), secret, at).await;
+        let at = RepositoryUse { setting: SETTING, repository, git_use: GitUse::Read };
+        let opened = servers.credentials.open(key.tenant, access.project(), secret, at).await;
         let GitCredential { version, authorization } = opened?;
         let secret = secret.clone();
         record.credential =

@@ -100,7 +100,9 @@ impl GitRefusal {
             Self::Push => ErrorCode::GitPushRefused,
             Self::Address(_) => ErrorCode::GitAddressInvalid,
             Self::NoPrefix(_) => ErrorCode::GitPrefixMissing,
-            Self::Secret(SecretRefusal::Missing { .. }) => ErrorCode::GitSecretMissing,
+            Self::Secret(SecretRefusal::Missing { .. } | SecretRefusal::NotInstalled { .. }) => {
+                ErrorCode::GitSecretMissing
+            }
             Self::Secret(SecretRefusal::Invalid(_)) => ErrorCode::GitSecretInvalid,
             Self::Secret(SecretRefusal::NotFor(_)) => ErrorCode::GitSecretNotForServer,
             Self::Secret(SecretRefusal::Unavailable(_)) => ErrorCode::GitSecretUnavailable,
@@ -141,7 +143,10 @@ impl GitRefusal {
             | Self::Push
             | Self::NoPrefix(_)
             | Self::Secret(
-                SecretRefusal::Missing { .. } | SecretRefusal::Invalid(_) | SecretRefusal::NotFor(_),
+                SecretRefusal::Missing { .. }
+                | SecretRefusal::NotInstalled { .. }
+                | SecretRefusal::Invalid(_)
+                | SecretRefusal::NotFor(_),
             )
             | Self::Unauthorized { .. }
             | Self::LfsLogin(_)

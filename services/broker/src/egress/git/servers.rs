@@ -1,6 +1,7 @@
 //! The servers of git, over TLS and at addresses that were checked.
 
 use super::{
+    credential::GitCredentials,
     link::Link,
     refusal::GitRefusal,
     request::Action,
@@ -8,9 +9,13 @@ use super::{
 };
 use crate::{
     cause::innermost,
-    egress::names::{AllowedAddresses, CheckedNames, Names},
-    outside::{client::OutsideClient, proxy::UpstreamProxy, route::Route},
-    secrets::vault::Vault,
+    egress::refusal::Refusal,
+    outside::{
+        client::OutsideClient,
+        names::{AllowedAddresses, CheckedNames, Names},
+        proxy::UpstreamProxy,
+        route::Route,
+    },
 };
 use domain::{egress::git::GitAddress, ids::TenantId, secret::SecretName};
 use hyper::header::{
@@ -36,7 +41,7 @@ const SHOWN_CHARS_MAX: usize = 300;
 /// The clients of all servers.
 #[derive(Debug)]
 pub struct GitServers {
-    pub(crate) vault: Arc<Vault>,
+    pub(crate) credentials: GitCredentials,
     names: Arc<Names>,
     http: OutsideClient,
     /// The same without a limit on silence; [`UploadBody`] has one.
@@ -73,7 +78,7 @@ impl GitServers {
     /// # Errors
     /// The certificates of this system cannot be used.
     pub fn new(
-        vault: Arc<Vault>,
+        credentials: GitCredentials,
         names: Arc<Names>,
         authorities: &[Certificate],
     ) -> Result<Self, reqwest::Error> {
@@ -88,7 +93,7 @@ impl GitServers {
         let upstream = names.upstream();
         let http = OutsideClient::new(upstream, || prepare(chassis::http::builder()), check)?;
         let uploads = OutsideClient::new(upstream, || prepare(chassis::http::upload_builder()), check)?;
-        Ok(Self { vault, names, http, uploads })
+        Ok(Self { credentials, names, http, uploads })
     }
 
     /// Asks a server, and gives its answer if it is one of git.
@@ -104,7 +109,8 @@ impl GitServers {
     ) -> Result<Response, GitRefusal> {
         let GitQuestion { repository, action, headers, .. } = *question;
         // The client goes this way alone.
-        let route = self.names.find(tenant, repository.host(), repository.port()).await?;
+        let route =
+            self.names.find(tenant, repository.host(), repository.port()).await.map_err(Refusal::from)?;
         let upstream = route.upstream();
         let (http, uploads) = (self.http.by(upstream), self.uploads.by(upstream));
         let url = self.url(repository, action.target())?;
@@ -152,7 +158,8 @@ impl GitServers {
         target: &str,
         message: Message,
     ) -> Result<Response, GitRefusal> {
-        let route = self.names.find(tenant, repository.host(), repository.port()).await?;
+        let route =
+            self.names.find(tenant, repository.host(), repository.port()).await.map_err(Refusal::from)?;
         let url = self.url(repository, target)?;
         let host = repository.authority();
         let mut headers = message.headers;
@@ -213,7 +220,7 @@ impl GitServers {
 
     /// Looks up the host of a link. The client goes the way that this finds alone.
     async fn check(&self, tenant: TenantId, link: &Link) -> Result<Route, GitRefusal> {
-        Ok(self.names.find(tenant, link.host(), link.port()).await?)
+        Ok(self.names.find(tenant, link.host(), link.port()).await.map_err(Refusal::from)?)
     }
 
     /// The URL of a link, without its port if the operator gives an address with a port to the host.

@@ -7,13 +7,16 @@ use crate::{
     egress::{
         journal::{Journal, JournalRecord},
         key::DoorKey,
-        names::{AllowedAddresses, CheckedNames, Names},
         page_error::PageError,
         proxy::Proxy,
         refusal::Refusal,
         relay::Relay,
     },
-    outside::{client::OutsideClient, proxy::UpstreamProxy},
+    outside::{
+        client::OutsideClient,
+        names::{AllowedAddresses, CheckedNames, Names},
+        proxy::UpstreamProxy,
+    },
 };
 use bytes::Bytes;
 use domain::{egress::host::HostName, ids::TenantId, limits::WEB_PAGE_BYTES_MAX};
@@ -163,7 +166,8 @@ impl Pages {
             return Err(proxy.quota_refusal().into());
         }
         // The client goes this way alone.
-        let route = self.names.find_within(record.tenant(), &host, port, allowed).await?;
+        let route =
+            self.names.find_within(record.tenant(), &host, port, allowed).await.map_err(Refusal::from)?;
         let mut dialled = url.clone();
         if self.names.is_fixed(&host) {
             // The address that the operator gives to a host has a port of its own, which counts only without one in the URL.

@@ -17,21 +17,20 @@ use domain::{
     conversation::part::Text,
     egress::{
         PushReceipt,
-        git::{GitPrefix, find_address, find_longest},
-        push::{
-            PUSH_MESSAGE_BYTES_MAX, SESSION_TRAILER,
-            branch::{BranchError, BranchName},
-        },
+        push::{PUSH_MESSAGE_BYTES_MAX, SESSION_TRAILER},
     },
     ids::{EventId, SessionId, TenantId},
     session::Source,
 };
-use futures::{Stream, StreamExt as _, future, stream};
-use rpc::v1::{self, push_request::Part};
-use settings::{GitPush, merge::merge};
+use rpc::{
+    push::{CarriedPush, CarryError},
+    v1,
+};
+use settings::{
+    merge::merge,
+    push::{PushDestination, PushDestinationError},
+};
 use store::{Actor, error::Error as StoreError, people::pushes::SessionPush, rows::session_row::Session};
-use tokio::sync::oneshot;
-use tonic::{Status, Streaming};
 
 /// A client's request for a push.
 #[derive(Debug, Clone)]
@@ -45,24 +44,6 @@ pub(crate) struct PushRequest {
     pub(crate) is_preview: bool,
     /// Whether the commits of the session become one with all else.
     pub(crate) squash: bool,
-}
-
-/// A push that has ended.
-#[derive(Debug, Clone)]
-pub(crate) struct PushedSession {
-    pub(crate) answer: v1::PushResponse,
-    /// What of the session's work its commits lack.
-    pub(crate) left_out: Vec<String>,
-}
-
-/// Where a session is pushed.
-struct Destination {
-    url: String,
-    prefix: GitPrefix,
-    rule: GitPush,
-    branch: BranchName,
-    is_preview: bool,
-    squash: bool,
 }
 
 /// Pushes a session, and stores the push in its log; or finds out what would be pushed, and stores nothing. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root
@@ -79,7 +60,7 @@ pub(crate) async fn push(
     gateway: &Gateway,
     principal: &Principal,
     request: &PushRequest,
-) -> Result<PushedSession, Error> {
+) -> Result<CarriedPush, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     let named = state.store.get_session(tenant, &request.session).await?;
     let root = find_other(state, tenant, &named, &named.root_id).await?;
@@ -88,16 +69,16 @@ pub(crate) async fn push(
     state.broker.check_push()?;
     let destination = find_destination(state, tenant, &root.source, &owner.info.id, request).await?;
     let permit = state.heavy_request(tenant).await?;
-    let (task_state, message, by) = (state.clone(), request.message.clone(), principal.actor());
+    let (task_state, request, by) = (state.clone(), request.clone(), principal.actor());
     // Boxed because the future is large.
     let work = Box::pin(async move {
         let _permit = permit;
         let state = &task_state;
-        if !destination.is_preview {
+        if !request.is_preview {
             let object = format!("{} {} {}", owner.info.id, destination.url, destination.branch);
             state.store.acting(by.clone()).note_action(tenant, "session.push_begin", &object).await?;
         }
-        let result = transfer(state, tenant, &owner, &destination, &message).await;
+        let result = transfer(state, tenant, &owner, &destination, &request).await;
         tracing::info!(
             target: AUDIT,
             {
@@ -106,14 +87,14 @@ pub(crate) async fn push(
                 git.url = destination.url,
                 git.branch = %destination.branch,
                 git.commit = result.as_ref().ok().map(|pushed| pushed.answer.commit.as_str()),
-                git.is_preview = destination.is_preview,
+                git.is_preview = request.is_preview,
                 actor = by.name,
                 error.code = result.as_ref().err().map(Error::code),
             },
             "a push of a session ended"
         );
         let pushed = result?;
-        if destination.is_preview {
+        if request.is_preview {
             return Ok(pushed);
         }
         let recorded = record(state, tenant, &owner, &pushed.answer, &by).await;
@@ -175,28 +156,16 @@ async fn find_destination(
     source: &Source,
     session: &SessionId,
     request: &PushRequest,
-) -> Result<Destination, Error> {
+) -> Result<PushDestination, Error> {
     // What a client says of a bundle leads nowhere else than a session that the same person starts with this URL.
     let url = source.push_url().ok_or(Error::PushSourceMissing)?;
     let stored = state.store.list_settings_of(tenant, session).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
     let rules = merged.map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?.settings.git_push;
-    // A URL may have a password, so only an address is shown.
-    let address = find_address(rules.keys(), url);
-    let prefix = address.as_ref().and_then(|address| find_longest(rules.keys(), address)).cloned();
-    let found = address.zip(prefix).and_then(|(address, prefix)| {
-        let rule = rules.get(&prefix)?.clone();
-        Some((address.to_string(), prefix, rule))
-    });
-    let (url, prefix, rule) = found.ok_or_else(|| Error::PushNotConfigured(without_user(url)))?;
-    let (prefixes, branch) = (&rule.branches, &request.branch);
-    let branch =
-        if branch.is_empty() { Ok(prefixes.branch_of(session)) } else { prefixes.branch(branch, session) };
-    let branch = branch.map_err(|error: BranchError| {
-        Invalid::PushBranch.because(format!("cannot push to this branch: {error}"))
-    })?;
-    let PushRequest { is_preview, squash, .. } = *request;
-    Ok(Destination { url, prefix, rule, branch, is_preview, squash })
+    PushDestination::find(&rules, url, &request.branch, session).map_err(|error| match error {
+        PushDestinationError::NotConfigured => Error::PushNotConfigured(without_user(url)),
+        PushDestinationError::Branch(_) => Invalid::PushBranch.because(error.to_string()),
+    })
 }
 
 /// A URL without the part in front of its host.
@@ -212,13 +181,13 @@ async fn transfer(
     state: &State,
     tenant: TenantId,
     owner: &Session,
-    destination: &Destination,
-    message: &str,
-) -> Result<PushedSession, Error> {
-    let Destination { url, prefix, rule, branch, is_preview, squash } = destination;
+    destination: &PushDestination,
+    request: &PushRequest,
+) -> Result<CarriedPush, Error> {
+    let PushRequest { message, squash, is_preview, .. } = request;
     let session = &owner.info.id;
     let message = if message.trim().is_empty() { &owner.info.title } else { message };
-    let request = v1::ExportWorkspaceRequest {
+    let export = v1::ExportWorkspaceRequest {
         commit_message: message.trim_end().to_owned(),
         message_line: format!("{SESSION_TRAILER}{session}"),
         squash: *squash,
@@ -226,75 +195,19 @@ async fn transfer(
     };
     let has_workspace = owner.has_workspace;
     let failure = move |status| Error::from(status).about_files(has_workspace);
-    let mut pieces = state.sandbox.files().export_workspace(request).await.map_err(failure)?;
-    let begun = pieces.message().await.and_then(|begun| {
-        begun.ok_or_else(|| Status::unavailable("the export of a session ended before it began"))
-    });
-    let v1::ExportWorkspaceResponse { base_commit, .. } = begun.map_err(failure)?;
+    let pieces = state.sandbox.files().export_workspace(export).await.map_err(failure)?;
     let header = v1::PushHeader {
         tenant_id: tenant.to_string(),
         project_id: owner.info.project_id.to_string(),
         session_id: session.to_string(),
-        url: url.clone(),
-        rule: Some(v1::PushRule {
-            url_prefix: prefix.to_string(),
-            secret: rule.credential.to_string(),
-            branch_prefix: rule.branches.to_string(),
-            denied_paths: rule.deny.clone(),
-        }),
-        branch: branch.to_string(),
-        base_commit,
         is_preview: *is_preview,
+        ..v1::PushHeader::from(destination)
     };
-    let ((fail, failed), (tell, mut told)) = (oneshot::channel(), oneshot::channel());
-    let header = stream::once(future::ready(Some(Part::Header(header))));
-    let export = Export { pieces, fail, tell: Some(tell), explain: failure };
-    let parts = header.chain(export_parts(export));
-    let answer = tokio::select! {
-        biased;
-        // The broker only sees that the commits end early.
-        Ok(error) = failed => Err(error),
-        pushed = state.broker.push(parts.map(|part| v1::PushRequest { part })) => pushed,
-    };
-    let answer = answer?;
-    Ok(PushedSession { answer, left_out: told.try_recv().unwrap_or_default() })
-}
-
-/// An export after its first message.
-struct Export<F> {
-    pieces: Streaming<v1::ExportWorkspaceResponse>,
-    /// Gets the reason if the export fails.
-    fail: oneshot::Sender<Error>,
-    /// Gets what the commits lack, with the name of the newest one.
-    tell: Option<oneshot::Sender<Vec<String>>>,
-    /// What a status of the sandbox means.
-    explain: F,
-}
-
-/// The commit and the bytes of an export. A message without a part tells the broker that they ended too early.
-fn export_parts(
-    export: Export<impl Fn(Status) -> Error + Send + 'static>,
-) -> impl Stream<Item = Option<Part>> + Send + 'static {
-    let messages = stream::unfold(Some(export), |export| async move {
-        let mut export = export?;
-        match export.pieces.message().await {
-            Ok(None) => None,
-            Ok(Some(v1::ExportWorkspaceResponse { data, commit, left_out, .. })) => {
-                if let Some(tell) = export.tell.take_if(|_| !commit.is_empty()) {
-                    drop(tell.send(left_out));
-                }
-                let commit = (!commit.is_empty()).then_some(Part::Commit(commit));
-                let parts: Vec<_> = commit.into_iter().chain([Part::Data(data)]).map(Some).collect();
-                Some((parts, Some(export)))
-            }
-            Err(status) => {
-                let error = (export.explain)(status);
-                drop(export.fail.send(error));
-                Some((vec![None], None))
-            }
-        }
-    });
-    messages.flat_map(stream::iter)
+    let (messages, carrier) = rpc::push::begin(pieces, header).await.map_err(failure)?;
+    carrier.end(state.broker.push(messages)).await.map_err(|error| match error {
+        CarryError::Export(status) => failure(status),
+        CarryError::Push(error) => error,
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One look-up of the addresses of a host, for all that wait for it. It runs in a task of its own, in the place of whichever of their tenants has one, so it ends with
 //! none of them. If one tenant has no place, the others still get an answer.
 
-use crate::egress::refusal::Refusal;
+use crate::outside::error::NameError;
 use chassis::{lock, tasks};
 use domain::{egress::host::HostName, ids::TenantId};
 use shares::{Permit, Shares};
@@ -78,16 +78,16 @@ impl Lookup {
     /// `Busy`, `Unresolved`.
     ///
     /// Cancel-safe.
-    pub(super) async fn wait(&self, asker: Asker<'_>) -> Result<Vec<IpAddr>, Refusal> {
+    pub(super) async fn wait(&self, asker: Asker<'_>) -> Result<Vec<IpAddr>, NameError> {
         let found = timeout(asker.time, self.follow(asker)).await;
         let found = found.unwrap_or_else(|_| match *self.state.borrow() {
-            LookupState::Waiting => Err(Refusal::Busy(asker.host.clone())),
+            LookupState::Waiting => Err(NameError::Busy(asker.host.clone())),
             LookupState::Running | LookupState::Done(_) => Ok(None),
         })?;
-        found.ok_or_else(|| Refusal::Unresolved(asker.host.clone()))
+        found.ok_or_else(|| NameError::Unresolved(asker.host.clone()))
     }
 
-    async fn follow(&self, asker: Asker<'_>) -> Result<Option<Vec<IpAddr>>, Refusal> {
+    async fn follow(&self, asker: Asker<'_>) -> Result<Option<Vec<IpAddr>>, NameError> {
         let Asker { places, tenant, host, time } = asker;
         let mut states = self.state.subscribe();
         loop {
@@ -98,7 +98,7 @@ impl Lookup {
                 LookupState::Running => drop(states.changed().await),
                 LookupState::Waiting => tokio::select! {
                     place = places.acquire(tenant, time) => {
-                        self.begin(asker, place.map_err(|_| Refusal::Busy(host.clone()))?);
+                        self.begin(asker, place.map_err(|_| NameError::Busy(host.clone()))?);
                     }
                     _ = states.changed() => {}
                 },
@@ -187,7 +187,7 @@ mod tests {
             self.places.try_acquire_many(Self::tenant(1), 48).unwrap()
         }
 
-        fn wait(&self, tenant: u8, time: Duration) -> impl Future<Output = Result<Vec<IpAddr>, Refusal>> {
+        fn wait(&self, tenant: u8, time: Duration) -> impl Future<Output = Result<Vec<IpAddr>, NameError>> {
             let tenant = Self::tenant(tenant);
             self.lookup.wait(Asker { places: &self.places, tenant, host: &self.host, time })
         }
@@ -209,7 +209,7 @@ mod tests {
     async fn a_tenant_without_a_place_gets_an_error_and_others_an_answer() {
         let site = Site::new();
         let _held = site.crowd();
-        assert_eq!(site.wait(1, Duration::ZERO).await, Err(Refusal::Busy(site.host.clone())));
+        assert_eq!(site.wait(1, Duration::ZERO).await, Err(NameError::Busy(site.host.clone())));
         assert_eq!(site.lookup.answer(), None, "that is no answer");
         // The crowd asks first, and the look-up begins in the place of the other.
         let [mut first, mut second] = [1, 2].map(|tenant| Box::pin(site.wait(tenant, LONG)));

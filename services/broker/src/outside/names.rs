@@ -2,8 +2,7 @@
 
 mod lookup;
 
-use super::refusal::Refusal;
-use crate::outside::{proxy::UpstreamProxy, route::Route};
+use super::{error::NameError, proxy::UpstreamProxy, route::Route};
 use chassis::{
     lock,
     network::{Network, is_public},
@@ -35,7 +34,7 @@ const LOOKUPS_MAX: u32 = 64;
 
 /// Which addresses a session may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AllowedAddresses {
+pub(crate) enum AllowedAddresses {
     /// Those of the public internet, and what the operator opened.
     Opened,
     /// Only those of the public internet.
@@ -86,7 +85,7 @@ impl Names {
     }
 
     /// The proxy, if there is one. It is not on the way to every host.
-    pub(super) fn upstream(&self) -> Option<&UpstreamProxy> {
+    pub(crate) fn upstream(&self) -> Option<&UpstreamProxy> {
         self.upstream.as_deref()
     }
 
@@ -94,7 +93,12 @@ impl Names {
     ///
     /// # Errors
     /// `Unresolved`, `Private`.
-    pub(super) async fn find(&self, tenant: TenantId, host: &HostName, port: u16) -> Result<Route, Refusal> {
+    pub(crate) async fn find(
+        &self,
+        tenant: TenantId,
+        host: &HostName,
+        port: u16,
+    ) -> Result<Route, NameError> {
         self.find_within(tenant, host, port, AllowedAddresses::Opened).await
     }
 
@@ -102,16 +106,16 @@ impl Names {
     ///
     /// # Errors
     /// `Unresolved`, `Private`.
-    pub(super) async fn find_within(
+    pub(crate) async fn find_within(
         &self,
         tenant: TenantId,
         host: &HostName,
         port: u16,
         allowed: AllowedAddresses,
-    ) -> Result<Route, Refusal> {
+    ) -> Result<Route, NameError> {
         match self.fixed.get(host) {
             Some(fixed) if allowed == AllowedAddresses::Opened => return Ok(Route::Direct(vec![*fixed])),
-            Some(_) => return Err(Refusal::Private(host.clone())),
+            Some(_) => return Err(NameError::Private(host.clone())),
             None => {}
         }
         if let Some(proxy) = self.upstream.as_ref().filter(|proxy| proxy.covers(host.as_str())) {
@@ -120,7 +124,7 @@ impl Names {
         let asker = Asker { places: &self.places, tenant, host, time: FIND_TIMEOUT };
         let addresses = self.lookup(tenant, host).wait(asker).await?;
         if !addresses.iter().all(|address| self.is_within(*address, allowed)) {
-            return Err(Refusal::Private(host.clone()));
+            return Err(NameError::Private(host.clone()));
         }
         Ok(Route::Direct(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()))
     }
@@ -137,7 +141,7 @@ impl Names {
     }
 
     /// Whether the operator gives an address and a port to a host.
-    pub(super) fn is_fixed(&self, host: &HostName) -> bool {
+    pub(crate) fn is_fixed(&self, host: &HostName) -> bool {
         self.fixed.contains_key(host)
     }
 
@@ -164,7 +168,7 @@ impl Names {
 
     /// Keeps an answer as if it had been looked up now.
     #[cfg(test)]
-    pub(super) fn remember(&self, tenant: TenantId, host: &HostName, addresses: Option<Vec<IpAddr>>) {
+    pub(crate) fn remember(&self, tenant: TenantId, host: &HostName, addresses: Option<Vec<IpAddr>>) {
         let lookup = Arc::new(Lookup::done(addresses));
         let answer = DnsAnswer { asked_at: Instant::now(), tenant, lookup };
         lock(&self.answers).insert(host.clone(), answer);
@@ -189,14 +193,14 @@ fn excess(answers: &HashMap<HostName, DnsAnswer>, tenant: TenantId) -> Option<Ho
 
 /// Gives an HTTP client the addresses that were checked for its request. Nothing is looked up here, so a connection goes to no other address.
 #[derive(Debug)]
-pub(super) struct CheckedNames {
+pub(crate) struct CheckedNames {
     names: Arc<Names>,
     allowed: AllowedAddresses,
 }
 
 impl CheckedNames {
     /// Those that [`Names::find_within`] found.
-    pub(super) fn new(names: Arc<Names>, allowed: AllowedAddresses) -> Self {
+    pub(crate) fn new(names: Arc<Names>, allowed: AllowedAddresses) -> Self {
         Self { names, allowed }
     }
 }
@@ -243,10 +247,10 @@ mod tests {
             host
         };
         let home = keep("home.example.com", Some(vec!["127.0.0.1".parse().unwrap()]));
-        assert!(matches!(names.find(tenant, &home, 443).await, Err(Refusal::Private(_))));
+        assert!(matches!(names.find(tenant, &home, 443).await, Err(NameError::Private(_))));
         let mixed =
             keep("mixed.example.com", Some(["1.1.1.1", "10.0.0.1"].map(|ip| ip.parse().unwrap()).into()));
-        assert!(matches!(names.find(tenant, &mixed, 443).await, Err(Refusal::Private(_))));
+        assert!(matches!(names.find(tenant, &mixed, 443).await, Err(NameError::Private(_))));
         let public = keep("public.example.com", Some(vec!["1.1.1.1".parse().unwrap()]));
         let Ok(Route::Direct(found)) = names.find(tenant, &public, 443).await else { panic!("it is public") };
         assert_eq!(found, ["1.1.1.1:443".parse::<SocketAddr>().unwrap()]);
@@ -256,7 +260,7 @@ mod tests {
             assert_eq!(names.recall(closed, AllowedAddresses::Opened), None, "{closed}");
         }
         let unknown = keep("unknown.example.com", None);
-        assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
+        assert!(matches!(names.find(tenant, &unknown, 443).await, Err(NameError::Unresolved(_))));
         assert_eq!(names.lookup(tenant, &unknown).answer(), Some(None), "nobody asks again at once");
     }
 
@@ -298,7 +302,7 @@ mod tests {
         assert!(route.upstream().is_none());
         let inside = host("git.inside.acme.dev");
         names.remember(tenant, &inside, Some(vec!["10.1.2.4".parse().unwrap()]));
-        assert!(matches!(names.find(tenant, &inside, 443).await, Err(Refusal::Private(_))));
+        assert!(matches!(names.find(tenant, &inside, 443).await, Err(NameError::Private(_))));
         // No client connects to a name that was not looked up here.
         assert_eq!(names.recall(&outside, AllowedAddresses::Opened), None);
     }
